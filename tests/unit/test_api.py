@@ -162,7 +162,6 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
         "DataLossError",
         "FencedError",
         "GroupIdNotFoundError",
-        "CoordinatorRecordError",
         "InvalidTokenError",
         "NonEmptyGroupError",
         "RecordInputError",

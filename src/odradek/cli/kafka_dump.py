@@ -27,9 +27,10 @@ from odradek.errors import CorruptIndexError, FormatError
 from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.run import Verification
-from odradek.messages.coordinators.coordinator_records import CoordinatorRecordError, UnknownCoordinatorRecordError
-from odradek.messages.coordinators.group_records import group_record_json
-from odradek.messages.coordinators.share_records import share_record_json
+from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError, refusal_text
+from odradek.messages.coordinators.group_records import SHOWN_GROUP_TYPES, group_record_json
+from odradek.messages.coordinators.share_records import SHARE_TYPES, share_record_json
+from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
 from odradek.messages.coordinators.transaction_records import transaction_record_json
 from odradek.messages.metadata.control_records import control_record_json
 from odradek.messages.metadata.metadata_records import metadata_record_json
@@ -66,6 +67,11 @@ _COORDINATORS = {
     Decoder.OFFSETS: group_record_json,
     Decoder.TRANSACTIONS: transaction_record_json,
     Decoder.SHARE_STATE: share_record_json,
+}
+_TYPES = {
+    Decoder.OFFSETS: SHOWN_GROUP_TYPES,
+    Decoder.TRANSACTIONS: TRANSACTION_TYPES,
+    Decoder.SHARE_STATE: SHARE_TYPES,
 }
 
 
@@ -307,8 +313,9 @@ class KafkaDump:
             return _json(key_json), "<DELETE>" if value_json is None else _json(value_json)
         except UnknownCoordinatorRecordError as error:
             return f"Unknown record type {error.type} at offset {record.offset}, skipping.", None
-        except CoordinatorRecordError as error:
-            return f"Error at offset {record.offset}, skipping. {error.as_kafka}", None
+        except FormatError as error:
+            text = refusal_text(_TYPES[self._options.decoder], record.key, record.value, error)
+            return f"Error at offset {record.offset}, skipping. {text}", None
 
 
 def _java_number(found: re.Match[str]) -> str:

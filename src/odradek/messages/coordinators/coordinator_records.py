@@ -33,23 +33,6 @@ class UnknownCoordinatorRecordError(FormatError):
         super().__init__(f"unknown record type {number}")
 
 
-class CoordinatorRecordError(FormatError):
-    """A record that cannot be read.
-
-    Attributes:
-        as_kafka: What Kafka's dump tool says of it.
-    """
-
-    def __init__(self, reason: str, as_kafka: str) -> None:
-        self.as_kafka = as_kafka
-        super().__init__(reason)
-
-    @classmethod
-    def of_version(cls, number: int, version: int) -> CoordinatorRecordError:
-        """Return the error for a value of a version that its type does not have."""
-        return cls(f"version {version} is unknown", f"Found an unknown record version {version} for {number} type")
-
-
 class CoordinatorRecord(NamedTuple):
     """A record of a coordinator's topic.
 
@@ -81,36 +64,54 @@ def decode(types: Mapping[int, RecordType], key: bytes | None, value: bytes | No
         FormatError: It has no key, is cut short, or has an unknown version.
     """
     if key is None or len(key) < _INT16.size:
-        reason = "a coordinator's record without the type in its key"
-        raise CoordinatorRecordError(reason, "Could not read version from key's buffer.")
+        raise FormatError("a coordinator's record without the type in its key")
     (number,) = _INT16.unpack_from(key)
     known = types.get(number)
     if known is None:
         raise UnknownCoordinatorRecordError(number)
-    about = _read(known.key, key, 0, f"record with version {number} from key")
+    about, _ = known.key.decode(key, 0, position=_INT16.size)
     if value is None:
         return CoordinatorRecord(number, about, -1, None)
     if len(value) < _INT16.size:
-        reason = "a coordinator's record without the version in its value"
-        raise CoordinatorRecordError(reason, "Could not read version from value's buffer.")
+        raise FormatError("a coordinator's record without the version in its value")
     (version,) = _INT16.unpack_from(value)
-    if not 0 <= version <= known.value.latest:
-        raise CoordinatorRecordError.of_version(number, version)
-    says = _read(known.value, value, version, f"record with version {version} from value")
+    says, _ = known.value.decode(value, version, position=_INT16.size)
     return CoordinatorRecord(number, about, version, says)
 
 
-def _read(schema: Schema[Any], data: bytes, version: int, what: str) -> Any:
+def refusal_text(types: Mapping[int, RecordType], key: bytes | None, value: bytes | None, error: FormatError) -> str:
+    """Return what Kafka's dump tool says of a record that `decode` has refused.
+
+    Args:
+        types: The types of the topic's records.
+        key: The record's key.
+        value: Its value.
+        error: The error of `decode`.
+    """
+    if key is None or len(key) < _INT16.size:
+        return "Could not read version from key's buffer."
+    (number,) = _INT16.unpack_from(key)
+    known = types[number]
     try:
-        return schema.decode(data, version, position=_INT16.size)[0]
-    except FormatError as error:
-        cause = error.reason
-        if _ENDS_EARLY.fullmatch(cause) is not None:
-            # Where a number ends too early, the tool has an exception without a text.
-            cause = "null"
-        elif (found := _TOO_LONG.fullmatch(cause)) is not None:
-            cause = f"Error reading byte array of {found[1]} byte(s): only {found[2]} byte(s) available"
-        raise CoordinatorRecordError(error.reason, f"Could not read {what}'s buffer due to: {cause}.") from error
+        known.key.decode(key, 0, position=_INT16.size)
+    except FormatError as of_key:
+        return _unread(number, "key", of_key)
+    if value is None or len(value) < _INT16.size:
+        return "Could not read version from value's buffer."
+    (version,) = _INT16.unpack_from(value)
+    if error.position == _INT16.size and "is unknown" in error.reason:
+        return f"Found an unknown record version {version} for {number} type"
+    return _unread(version, "value", error)
+
+
+def _unread(version: int, part: str, error: FormatError) -> str:
+    cause = error.reason
+    if _ENDS_EARLY.fullmatch(cause) is not None:
+        # Where a number ends too early, the tool has an exception without a text.
+        cause = "null"
+    elif (found := _TOO_LONG.fullmatch(cause)) is not None:
+        cause = f"Error reading byte array of {found[1]} byte(s): only {found[2]} byte(s) available"
+    return f"Could not read record with version {version} from {part}'s buffer due to: {cause}."
 
 
 def encode(types: Mapping[int, RecordType], record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

@@ -19,10 +19,10 @@ import struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from odradek.errors import FormatError
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
 from odradek.messages.coordinators.coordinator_records import (
     CoordinatorRecord,
-    CoordinatorRecordError,
     RecordType,
     decode,
     encode,
@@ -327,6 +327,7 @@ TYPES = {
 
 SHOWN_GROUP_TYPES = {**TYPES, **LISTED_GROUP_TYPES}
 _LEGACY_OFFSET = 0
+_VERSION_END = 2
 
 
 def modern_key(key: bytes) -> tuple[str, str] | None:
@@ -400,7 +401,7 @@ def group_record_json(key: bytes | None, value: bytes | None) -> tuple[dict[str,
     record = decode(SHOWN_GROUP_TYPES, key, value)
     if record.type == _LEGACY_OFFSET and record.version > 0:
         # The tool reads an offset under the oldest key in its oldest version only.
-        raise CoordinatorRecordError.of_version(record.type, record.version)
+        raise FormatError(f"version {record.version} is unknown", position=_VERSION_END)
     key_json, value_json = to_json(SHOWN_GROUP_TYPES, record)
     group = record.value
     if isinstance(group, GroupMetadataValue) and group.protocol_type == CONSUMER_PROTOCOL and value_json is not None:
