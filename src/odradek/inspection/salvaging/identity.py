@@ -1,10 +1,11 @@
 """The identity of a salvaged log directory (`meta.properties`), where that of its source is lost or of no use.
 
-metadata   meta.properties     the target gets
-there      there               both
-there      missing             a new one: node and directory as the metadata record them, another cluster id
-missing    there               none: Kafka would set all partitions aside; `odradek serve --adopt` makes them topics
-missing    missing             none, likewise
+    metadata   meta.properties     the target gets
+    there      there               both
+    there      missing             a new one: node and directory as the metadata record them, another cluster id
+    missing    there, or not       none; `odradek serve --adopt` makes the partitions topics
+
+Without metadata Kafka would set all partitions aside.
 """
 
 from __future__ import annotations

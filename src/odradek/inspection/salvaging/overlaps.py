@@ -1,10 +1,11 @@
 """Finds the segments of a log that hold the same offsets, and puts their batches into one order.
 
-0.log     | 0..4 | 5..9 |                    copies of a folder put together, a crash between two steps
-5.log            | 5..9 | 8..11 |
+    0.log     | 0..4 | 5..9 |             copies of a folder put together, a crash between two steps
+    5.log            | 5..9 | 8..11 |
+    written   | 0..4 | 5..9 | 10..11 |    each offset once
 
-written   | 0..4 | 5..9 | 10..11 |           each offset once: what comes first in the order of offsets, then of
-                                             segments; of a batch that begins before its end, the rest
+The first batch in the order of offsets, then of segments, is the one that is written; of a batch that begins before the
+end of that, the rest is.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def open_log_directory(
     """
     if sync not in {"on", "off"}:
         raise OptionError(f"sync is 'on' or 'off', not {sync!r}")
-    for one in [path] if isinstance(path, str | os.PathLike) else path:
+    for one in path if isinstance(path, list | tuple) else [path]:
         if isinstance(one, str | os.PathLike) and is_broker(one):
             reason = "odradek.open opens folders; odradek.consume, and the commands, take the address of a broker"
             raise LogError(f"a broker is no folder: {reason}")
