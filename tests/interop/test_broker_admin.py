@@ -36,6 +36,21 @@ SETTINGS: dict[str, str] = {
 }
 """What both brokers are started with."""
 
+RELATED = {
+    "num.io.threads": ["3", "4", "16", "17", "1000"],
+    "num.network.threads": ["1", "6", "7"],
+    "num.replica.fetchers": ["2", "3"],
+    "num.recovery.threads.per.data.dir": ["1", "4", "5"],
+    "background.threads": ["4", "5", "21"],
+    "log.cleaner.threads": ["2", "3"],
+    "log.cleaner.dedupe.buffer.size": ["1", "1048576", "1048577", "2097152"],
+    "group.consumer.assignment.interval.ms": ["0", "15000", "15001", "100000"],
+    "metric.reporters": ["x.Y", ""],
+    "follower.replication.throttled.rate": ["-5", "0"],
+    "leader.replication.throttled.rate": ["-1", "x", "7"],
+}
+"""Settings that Apache Kafka holds against the present ones and against each other, and values of both kinds."""
+
 NOT_DYNAMIC = {
     "listeners",
     "max.connections.per.ip.overrides",
@@ -317,6 +332,13 @@ CASES = [
     describe("a group without a name", (GROUP, "", None)),
     describe("an unknown type", (99, "x", None)),
     alter("set", (TOPIC, "events", [("retention.ms", SET, "100000"), ("segment.ms", SET, "5000")])),
+    *(
+        alter(f"{name}={value}", (BROKER, resource, [(name, SET, value)]), validate_only=True)
+        for resource in ("", "1")
+        for name, values in RELATED.items()
+        for value in values
+        if not (resource == "" and name.endswith(".rate"))
+    ),
     alter("removed", (TOPIC, "events", [("segment.ms", REMOVE, None)]), version=0),
     alter("removed though not set", (TOPIC, "events", [("segment.ms", REMOVE, None), ("no.such", REMOVE, None)])),
     alter("appended", (TOPIC, "events", [("cleanup.policy", APPEND, "compact")])),

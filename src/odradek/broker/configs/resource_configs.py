@@ -33,6 +33,7 @@ from odradek.broker.configs.broker_keys import (
 from odradek.broker.configs.client_metrics_keys import CLIENT_METRICS_KEYS, check_client_metrics_config
 from odradek.broker.configs.config_keys import ConfigKey, ConfigType, as_java
 from odradek.broker.configs.group_keys import GROUP_KEYS, OWN_KEYS, check_group_config
+from odradek.broker.configs.relations import contradiction
 from odradek.broker.configs.topic_keys import TOPIC_KEYS, check_topic_config
 from odradek.broker.errors import ApiError, message_of
 from odradek.broker.protocol import Message
@@ -261,13 +262,24 @@ class ResourceConfigs:
     def _topic_default(self, name: str) -> str:
         return as_java(self._logs.default_topic_config().value(name))
 
-    def _sources(self) -> list[tuple[Source, Mapping[str, str]]]:
+    def _sources(
+        self, changed: str | None = None, after: Mapping[str, str] = _NONE
+    ) -> list[tuple[Source, Mapping[str, str]]]:
+        """Return where the settings of the broker come from; those of a name in the metadata as they are to become."""
+        in_metadata = {
+            name: after if changed == name else self._set(BROKER_RESOURCE, name) for name in (self._node, EVERY_BROKER)
+        }
         return [
-            (Source.BROKER_IN_METADATA, self._set(BROKER_RESOURCE, self._node)),
-            (Source.EVERY_BROKER_IN_METADATA, self._set(BROKER_RESOURCE, EVERY_BROKER)),
+            (Source.BROKER_IN_METADATA, in_metadata[self._node]),
+            (Source.EVERY_BROKER_IN_METADATA, in_metadata[EVERY_BROKER]),
             (Source.GIVEN, self._given),
             (Source.DEFAULT, _default_values()),
         ]
+
+    @staticmethod
+    def _value_from(sources: Iterable[tuple[Source, Mapping[str, str]]]) -> Callable[[str], str]:
+        values = [settings for _, settings in sources]
+        return lambda name: next(settings[name] for settings in values if name in settings)
 
     def _synonyms(self, key: ConfigKey) -> list[Synonym]:
         found = [
@@ -443,6 +455,10 @@ class ResourceConfigs:
                 is_listed = one == "max.connections.per.ip" and self._config["max.connections.per.ip.overrides"]
                 if one in NOT_WHILE_RUNNING and NOT_WHILE_RUNNING[one](parsed) and not is_listed:
                     raise ApiError(ErrorCode.invalid_request, f"Invalid {one} {parsed}")
+        before, then = (self._value_from(sources) for sources in (self._sources(), self._sources(name, after)))
+        wrong = contradiction(named, after, before, then)
+        if wrong is not None:
+            raise ApiError(ErrorCode.invalid_request, wrong)
         if _MIN_INSYNC_REPLICAS in named and self._logs.metadata_image.features.get(_ELIGIBLE_LEADER_REPLICAS):
             while_on = "while ELR is enabled."
             if name:

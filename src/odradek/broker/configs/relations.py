@@ -1,0 +1,72 @@
+"""What Apache Kafka holds against the present settings of a broker, and against each other, before one changes.
+
+A setting that it would refuse must not get into the metadata: Kafka on the same folder could not apply any of the
+dynamic settings then, and those that restrict would be gone.
+
+Source in Kafka: `DynamicThreadPool`, `LogCleaner.validateReconfiguration`, `KafkaConfig.validateValues`,
+`GroupCoordinatorConfig`, `DynamicMetricsReporters`, `QuotaConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+
+Value = Callable[[str], str]
+"""Returns the text of a setting."""
+
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+_CLEANERS, _BUFFER = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+_LEAST_BUFFER_BYTES = 1 << 20
+_GROUPS = ("consumer", "share", "streams")
+_REPORTERS, _REPORTER = "metric.reporters", "org.apache.kafka.common.metrics.JmxReporter"
+_RATES = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+
+
+def contradiction(named: Set[str], after: Mapping[str, str], before: Value, value: Value) -> str | None:
+    """Return what is wrong with changed settings; None if nothing is.
+
+    Args:
+        named: Those that the change names.
+        after: Those that are set then, at the level that is changed.
+        before: The settings of the broker before the change.
+        value: After it.
+    """
+    for name in named & {*_POOLS, _CLEANERS}:
+        old, new = int(before(name)), int(value(name))
+        if old // 2 <= new <= old * 2:
+            continue
+        if name == _CLEANERS:
+            bound = "increased to more than double" if new > old else "reduced to less than half"
+            return f"Log cleaner threads cannot be {bound} the current value {old}"
+        bound = "not be greater than double" if new > old else "be at least half"
+        text = f"Dynamic thread count update validation failed for {name}={new}, value should {bound}"
+        return f"{text} the current value {old}"
+    if named & {_CLEANERS, _BUFFER} and int(value(_BUFFER)) // int(value(_CLEANERS)) <= _LEAST_BUFFER_BYTES:
+        return f"requirement failed: {_BUFFER} must be at least 1MB per cleaner thread."
+    for kind in _GROUPS:
+        name = f"group.{kind}.assignment.interval.ms"
+        low, high = (f"group.{kind}.{which}.assignment.interval.ms" for which in ("min", "max"))
+        if name in named and not int(value(low)) <= int(value(name)) <= int(value(high)):
+            return f"{name} must be between {low} ({value(low)}) and {high} ({value(high)}), not {value(name)}"
+    if _REPORTERS in named & after.keys():
+        unknown = [word.strip() for word in after[_REPORTERS].split(",") if word.strip() not in ("", _REPORTER)]
+        if unknown:
+            return f"Invalid value {unknown[0]} for configuration {_REPORTERS}: Class {unknown[0]} could not be found."
+    for name in named & after.keys() & set(_RATES):
+        try:
+            is_valid = int(after[name]) >= 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            return f"Invalid value {after[name]} for configuration {name}: Value must be at least 0"
+    return None
