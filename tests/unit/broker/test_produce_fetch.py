@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker import turns
 from odradek.broker.api import k01_fetch
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
@@ -510,3 +511,35 @@ def test_a_time_in_a_batch_that_cannot_be_read_is_no_error_that_clients_try_agai
     (found,) = answer.topics[0].partitions
     assert (int(found.error_code), found.offset) == (INVALID_RECORD, -1)
     assert any(str(path) in record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+
+
+@pytest.mark.parametrize("acks", [1, 0])
+def test_a_request_for_many_partitions_leaves_turns_of_the_loop_to_others(
+    running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    """5,000 partitions took a second, in which nobody else was answered."""
+    count = 200
+    # About each batch is a turn.
+    monkeypatch.setattr(turns, "_FIRST_S", 0)
+    monkeypatch.setattr(turns, "_TURN_S", 1e-5)
+    running.broker.logs.create_topic("many", count)
+    rows = [{"index": number, "records": batch(b"v")} for number in range(count)]
+    data = [{"name": "many", "topic_id": None, "partition_data": rows}]
+    others: list[int] = []
+
+    def look() -> None:
+        others.append(sum(log.log_end_offset for log in running.broker.logs.open_logs))
+        if not others or others[-1] < 2 * count:
+            asyncio.get_running_loop().call_soon(look)
+
+    answer = ask(client, "Produce", 9, acks=1, topic_data=data)
+    assert {int(one.error_code) for one in answer.responses[0].partition_responses} == {0}
+    running.call(look)
+    if acks:
+        answer = ask(client, "Produce", 9, acks=1, topic_data=data)
+        assert {(int(one.error_code), one.base_offset) for one in answer.responses[0].partition_responses} == {(0, 1)}
+    else:
+        client.send(api_key_of("Produce"), 9, message("Produce", acks=0, topic_data=data))
+    # What comes after it on the same connection is not begun before it has ended.
+    assert produced(ask(client, "Produce", 9, **produce_message(batch(b"w"), "many", partition=count - 1))) == (0, 2)
+    assert len({end for end in others if count < end < 2 * count}) > count / 2

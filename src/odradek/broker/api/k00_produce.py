@@ -32,6 +32,7 @@ from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header, is_flexible
 from odradek.broker.transactions.verification import ClientLevel, is_verified
+from odradek.broker.turns import Work, each
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.errors import BrokerError, CorruptMessageError, OdradekError, ProtocolError, RecordRefusedError
@@ -60,6 +61,9 @@ _FIRST_WITH_ZSTD = 7
 _SIZE = struct.Struct(">i")
 _SMALLEST_MESSAGE = 14
 _ADMIN_CLIENT = "__admin_client"
+_MOST_AT_ONCE = 50
+"""So many batches are appended in one turn of the loop."""
+
 _WITHOUT_START = (
     ErrorCode.corrupt_message,
     ErrorCode.kafka_storage_error,
@@ -144,7 +148,7 @@ def produce_at_once(
         The answer; None if nothing was done, so that `produce` has to answer.
     """
     plain = plain_produce(frame)
-    if plain is None:
+    if plain is None or len(plain.batches) > _MOST_AT_ONCE:
         return None
     authorization = broker.authorization
     batches: list[_Batch] = []
@@ -258,6 +262,10 @@ def produce(request: Request) -> Message | Awaitable[Message | None] | None:
 
 def _produce(request: Request) -> Message | Awaitable[Message | None] | None:
     body: ProduceBody = request.body
+    if sum(map(len, body.topics.values())) > _MOST_AT_ONCE:
+        # Nor must they between the turns.
+        request.connection.hold_others()
+        return _produce_in_turns(request)
     wanted = [
         [_checked(request, *topic, number, records) for number, records in partitions.items()]
         for topic, partitions in body.topics.items()
@@ -270,9 +278,33 @@ def _produce(request: Request) -> Message | Awaitable[Message | None] | None:
     return _verify_and_append(request, producer, wanted)
 
 
+async def _produce_in_turns(request: Request) -> Message | None:
+    turns = request.broker.turns
+
+    def check(topic: tuple[str, UUID | None], numbers: Mapping[int, memoryview | None]) -> Work[list[_Batch | Message]]:
+        return each(numbers.items(), lambda one: _checked(request, *topic, *one))
+
+    wanted = [await turns.finish(check(*topic)) for topic in request.body.topics.items()]
+    producer = _transactional_producer(wanted) if request.body.is_transactional else None
+    verified = {} if producer is None else await _verified(request, producer, wanted)
+
+    def append(one: _Batch | Message) -> Message | Awaitable[Message]:
+        return _appended_or_refused(one, verified)
+
+    return await _answer_later(request, [await turns.finish(each(topic, append)) for topic in wanted])
+
+
 async def _verify_and_append(
     request: Request, producer: ProducerIdAndEpoch, wanted: list[list[_Batch | Message]]
 ) -> Message | None:
+    answer = _append_all(request, wanted, await _verified(request, producer, wanted))
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _verified(
+    request: Request, producer: ProducerIdAndEpoch, wanted: list[list[_Batch | Message]]
+) -> dict[Partition, Exception | bool]:
+    """Ask the coordinator about a transaction; the result is what `_append_all` takes."""
     level = ClientLevel.of_produce(request.version)
     sequences = {
         one.partition: base_sequence_of(one.records)
@@ -282,12 +314,10 @@ async def _verify_and_append(
     }
     verification = request.broker.verification
     refused = await verification.verify_batches(request.body.transactional_id, producer, sequences, level)
-    results: dict[Partition, Exception | bool] = {
+    return {
         partition: refused.get(partition.topic_partition, level is ClientLevel.ADDS_PARTITIONS)
         for partition in sequences
     }
-    answer = _append_all(request, wanted, results)
-    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _transactional_producer(wanted: list[list[_Batch | Message]]) -> ProducerIdAndEpoch | None:
@@ -318,7 +348,7 @@ def _append_all(
     """
     appended, waits = [], False
     for topic in wanted:
-        answers = [_append(one, verified) if isinstance(one, _Batch) else one for one in topic]
+        answers = [_appended_or_refused(one, verified) for one in topic]
         for answer in answers:
             waits = waits or not isinstance(answer, dict)
         appended.append(answers)
@@ -360,6 +390,12 @@ def _checked(
         return _Batch(partition, number, _check(request, partition.topic_partition.topic, records))
     except OdradekError as error:
         return _refused(None, number, error)
+
+
+def _appended_or_refused(
+    one: _Batch | Message, verified: Mapping[Partition, Exception | bool]
+) -> Message | Awaitable[Message]:
+    return _append(one, verified) if isinstance(one, _Batch) else one
 
 
 def _append(batch: _Batch, verified: Mapping[Partition, Exception | bool]) -> Message | Awaitable[Message]:
