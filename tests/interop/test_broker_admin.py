@@ -37,10 +37,7 @@ SETTINGS: dict[str, str] = {
 """What both brokers are started with."""
 
 RELATED = {
-    "num.io.threads": ["3", "4", "16", "17", "1000"],
-    "num.network.threads": ["1", "6", "7"],
     "num.replica.fetchers": ["2", "3"],
-    "num.recovery.threads.per.data.dir": ["1", "4", "5"],
     "background.threads": ["4", "5", "21"],
     "log.cleaner.threads": ["2", "3"],
     "log.cleaner.dedupe.buffer.size": ["1", "1048576", "1048577", "2097152"],

@@ -519,7 +519,7 @@ def test_a_request_for_many_partitions_leaves_turns_of_the_loop_to_others(
 ) -> None:
     """5,000 partitions took a second, in which nobody else was answered."""
     count = 200
-    # About each batch is a turn.
+    # Every 16 batches are a turn.
     monkeypatch.setattr(turns, "_FIRST_S", 0)
     monkeypatch.setattr(turns, "_TURN_S", 1e-5)
     running.broker.logs.create_topic("many", count)
@@ -542,4 +542,4 @@ def test_a_request_for_many_partitions_leaves_turns_of_the_loop_to_others(
         client.send(api_key_of("Produce"), 9, message("Produce", acks=0, topic_data=data))
     # What comes after it on the same connection is not begun before it has ended.
     assert produced(ask(client, "Produce", 9, **produce_message(batch(b"w"), "many", partition=count - 1))) == (0, 2)
-    assert len({end for end in others if count < end < 2 * count}) > count / 2
+    assert len({end for end in others if count < end < 2 * count}) >= count // 16 - 1

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -32,7 +32,7 @@ from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header, is_flexible
 from odradek.broker.transactions.verification import ClientLevel, is_verified
-from odradek.broker.turns import Work, each
+from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.errors import BrokerError, CorruptMessageError, OdradekError, ProtocolError, RecordRefusedError
@@ -63,6 +63,12 @@ _SMALLEST_MESSAGE = 14
 _ADMIN_CLIENT = "__admin_client"
 _MOST_AT_ONCE = 50
 """So many batches are appended in one turn of the loop."""
+
+_STEP = 16
+"""After so many batches others may have their turn."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 _WITHOUT_START = (
     ErrorCode.corrupt_message,
@@ -282,7 +288,7 @@ async def _produce_in_turns(request: Request) -> Message | None:
     turns = request.broker.turns
 
     def check(topic: tuple[str, UUID | None], numbers: Mapping[int, memoryview | None]) -> Work[list[_Batch | Message]]:
-        return each(numbers.items(), lambda one: _checked(request, *topic, *one))
+        return _in_steps(numbers.items(), lambda one: _checked(request, *topic, *one))
 
     wanted = [await turns.finish(check(*topic)) for topic in request.body.topics.items()]
     producer = _transactional_producer(wanted) if request.body.is_transactional else None
@@ -291,7 +297,17 @@ async def _produce_in_turns(request: Request) -> Message | None:
     def append(one: _Batch | Message) -> Message | Awaitable[Message]:
         return _appended_or_refused(one, verified)
 
-    return await _answer_later(request, [await turns.finish(each(topic, append)) for topic in wanted])
+    return await _answer_later(request, [await turns.finish(_in_steps(topic, append)) for topic in wanted])
+
+
+def _in_steps(items: Iterable[_T], action: Callable[[_T], _R]) -> Work[list[_R]]:
+    """Work: do something with each of many items, each of which takes little."""
+    found = []
+    for number, item in enumerate(items, 1):
+        found.append(action(item))
+        if number % _STEP == 0:
+            yield
+    return found
 
 
 async def _verify_and_append(

@@ -43,25 +43,21 @@ def contradiction(named: Set[str], after: Mapping[str, str], before: Value, valu
     """
     for name in named & {*_POOLS, _CLEANERS}:
         old, new = int(before(name)), int(value(name))
-        if old // 2 <= new <= old * 2:
-            continue
-        if name == _CLEANERS:
-            bound = "increased to more than double" if new > old else "reduced to less than half"
-            return f"Log cleaner threads cannot be {bound} the current value {old}"
-        bound = "not be greater than double" if new > old else "be at least half"
-        text = f"Dynamic thread count update validation failed for {name}={new}, value should {bound}"
-        return f"{text} the current value {old}"
+        if not old // 2 <= new <= old * 2:
+            return _of_config(_pool_text(name, old, new))
     if named & {_CLEANERS, _BUFFER} and int(value(_BUFFER)) // int(value(_CLEANERS)) <= _LEAST_BUFFER_BYTES:
         return f"requirement failed: {_BUFFER} must be at least 1MB per cleaner thread."
     for kind in _GROUPS:
         name = f"group.{kind}.assignment.interval.ms"
         low, high = (f"group.{kind}.{which}.assignment.interval.ms" for which in ("min", "max"))
-        if name in named and not int(value(low)) <= int(value(name)) <= int(value(high)):
-            return f"{name} must be between {low} ({value(low)}) and {high} ({value(high)}), not {value(name)}"
-    if _REPORTERS in named & after.keys():
-        unknown = [word.strip() for word in after[_REPORTERS].split(",") if word.strip() not in ("", _REPORTER)]
-        if unknown:
-            return f"Invalid value {unknown[0]} for configuration {_REPORTERS}: Class {unknown[0]} could not be found."
+        if name in named and int(value(name)) < int(value(low)):
+            return f"{name} must be greater than or equal to {low}"
+        if name in named and int(value(name)) > int(value(high)):
+            return f"{name} must be less than or equal to {high}"
+    reporters = after.get(_REPORTERS, "").split(",") if _REPORTERS in named else []
+    if any(word.strip() not in ("", _REPORTER) for word in reporters):
+        validator = "class kafka.server.DynamicMetricsReporters"
+        return _of_config(f"Validation of dynamic config update of Set({_REPORTERS}) failed with class {validator}")
     for name in named & after.keys() & set(_RATES):
         try:
             is_valid = int(after[name]) >= 0
@@ -70,3 +66,18 @@ def contradiction(named: Set[str], after: Mapping[str, str], before: Value, valu
         if not is_valid:
             return f"Invalid value {after[name]} for configuration {name}: Value must be at least 0"
     return None
+
+
+def _pool_text(name: str, old: int, new: int) -> str:
+    if name == _CLEANERS:
+        bound = "increased to more than double" if new > old else "reduced to less than half"
+        return f"Log cleaner threads cannot be {bound} the current value {old}"
+    bound = "not be greater than double" if new > old else "be at least half"
+    text = f"Dynamic thread count update validation failed for {name}={new}, value should {bound}"
+    return f"{text} the current value {old}"
+
+
+def _of_config(text: str) -> str:
+    """Return the text of an exception as that of the one that Kafka puts it into."""
+    kind = "org.apache.kafka.common.config.ConfigException"
+    return f"Invalid value {kind}: {text} for configuration Invalid dynamic configuration"
