@@ -13,7 +13,7 @@ import pytest
 import odradek
 from odradek import Record
 from odradek.inspection import salvage, verify
-from odradek.inspection.salvaging.overlaps import rest_of
+from odradek.inspection.salvaging.rewriting import rest_of
 from odradek.places.opening import open_place
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch

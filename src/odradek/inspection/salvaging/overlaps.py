@@ -24,9 +24,6 @@ from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, find_end
 from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
 from odradek.records import BatchHeader
-from odradek.records.batch import each_record
-from odradek.records.builder import build_batch
-from odradek.records.header import MAX_SEQUENCE, NO_SEQUENCE
 from odradek.records.scan import scan_batches
 from odradek.storage.segment.batch_reader import mapped
 
@@ -114,40 +111,6 @@ def _placed(segment: LiveSegment, data: mmap.mmap | bytes, following: int, *, is
         return max((item.next_offset for item in items if isinstance(item, BatchHeader)), default=0)
     finally:
         evidence.close()
-
-
-def rest_of(data: Buffer, header: BatchHeader, offset: int) -> bytes:
-    """Return a batch with the records of another from an offset on; empty if it has none there.
-
-    It has format v2, whatever format the other has, and the same codec, producer and timestamps.
-
-    Raises:
-        FormatError: The records cannot be read.
-        ValueError: They cannot be written again, as with a timestamp before 1970.
-    """
-    records = [record for record in each_record(data, header) if record.offset is not None and record.offset >= offset]
-    if not records:
-        return b""
-    sequence = header.base_sequence
-    if sequence != NO_SEQUENCE:
-        sequence = (sequence + offset - header.base_offset) & MAX_SEQUENCE
-    is_stamped = header.timestamp_type == "LogAppendTime"
-    return build_batch(
-        records,
-        base_offset=offset,
-        last_offset=header.last_offset,
-        keep_offsets=True,
-        codec=header.codec,
-        timestamp_type="LogAppendTime" if is_stamped else "CreateTime",
-        append_time_ms=header.max_timestamp if is_stamped else None,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=sequence,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-        partition_leader_epoch=header.partition_leader_epoch,
-        delete_horizon_ms=header.delete_horizon_ms,
-    )
 
 
 class Kept:

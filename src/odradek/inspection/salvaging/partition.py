@@ -25,11 +25,13 @@ from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
-from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset, rest_of
+from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
+from odradek.inspection.salvaging.rewriting import of_no_producer, rest_of
 from odradek.inspection.surroundings import Surroundings
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.control import ControlRecordType
+from odradek.records.header import NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from odradek.storage.formats.metadata_snapshot import read_snapshot
@@ -225,7 +227,7 @@ class PartitionSalvage:
                         self._lost_before(header.base_offset)
                         if writer is None:
                             writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
-                        self._write(writer, view, header, misplaced)
+                        self._write(writer, path, view, header, misplaced)
                 if writer is not None:
                     writer.finish()
                 elif following is None:
@@ -358,7 +360,7 @@ class PartitionSalvage:
                     # No two segments of the target hold the same offsets.
                     base_offset = max(base_offset or 0, self._next_offset)
                     writer = SalvagedSegment(self._directory, base_offset, size_bytes, self._files)
-                self._write(writer, view, written, batch.misplaced)
+                self._write(writer, chain[batch.number].path, view, written, batch.misplaced)
                 kept.add(header, start)
             if writer is not None:
                 writer.finish()
@@ -381,13 +383,23 @@ class PartitionSalvage:
             self._pending.append(Damage(path, header.position, header.size_bytes, reason))
         return reason is not None
 
-    def _write(self, writer: SalvagedSegment, view: memoryview, header: BatchHeader, misplaced: Finding | None) -> None:
+    def _write(
+        self, writer: SalvagedSegment, path: Path, view: memoryview, header: BatchHeader, misplaced: Finding | None
+    ) -> None:
         batch: Buffer = view[header.position : header.end_position]
         offset = header.base_offset.to_bytes(8, "big")
         if batch[:8] != offset:
             batch = offset + batch[8:]
             if misplaced is not None:
                 self._result.mended.append(misplaced)
+        since = self._open.left_by(header)
+        if since is not None:
+            producer = f"producer {header.producer_id}"
+            reason = f"a batch of {producer} outside of its transaction, which is open since {since}"
+            finding = Finding(path, header.position, FindingKind.CONTRADICTION, f"{reason}: written as of no producer")
+            self._result.mended.append(finding)
+            batch = of_no_producer(batch)
+            header = header._replace(producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=NO_SEQUENCE)
         writer.append(batch, header)
         self._follow_transactions(view, header, writer)
         self._next_offset = header.next_offset

@@ -117,6 +117,14 @@ class ProducerLedger:
             self._open = OpenTransactions()
         self.is_after_loss = False
 
+    def contradiction(self, header: BatchHeader) -> str | None:
+        """Return why no broker recovers the log with the next batch; None if it does."""
+        since = self._open.left_by(header)
+        if since is None:
+            return None
+        reason = f"a batch of producer {header.producer_id} outside of its transaction, which is open since {since}"
+        return f"{reason}: no broker starts on it"
+
     def batch(self, header: BatchHeader, marker: EndTransactionMarker | None) -> EndedTransaction | None:
         """Add the next batch; call `reach` with its offset first.
 

@@ -151,6 +151,9 @@ class SegmentCheck:
             yield damage_finding(damage_of(self._file.path, header, error))
             if header.is_control:
                 self._lost()
+        reason = log.ledger.contradiction(header)
+        if reason is not None:
+            yield Finding(self._file.path, header.position, FindingKind.CONTRADICTION, reason)
         ended = log.ledger.batch(header, marker)
         if ended is not None:
             self._transactions.ended(ended)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.errors import LogError, UnknownTopicOrPartitionError
+from odradek.errors import BrokerError, LogError, UnknownTopicOrPartitionError
 from odradek.printable import logger
 from odradek.storage.directory.directory_guard import DirectoryGuard
 from odradek.storage.directory.directory_parts import DirectoryParts
@@ -138,7 +138,12 @@ class LogOpener:
             was_compacted=topic_partition in self._compacted,
             is_strict=parts.report.is_strict,
         )
-        log = WritableLog(folder, options, owner=owner, topic_partition=topic_partition)
+        try:
+            log = WritableLog(folder, options, owner=owner, topic_partition=topic_partition)
+        except BrokerError as error:
+            # A batch contradicts the state of its producer. Nor does Apache Kafka start on such a folder.
+            advice = "no broker recovers this log: `odradek salvage` makes one of it that is served"
+            raise LogError(f"{folder}: {error}; {advice}") from error
         if log.flushing.is_due:
             # What a crash or a failed sync left in memory was not acknowledged, but would be read.
             try:

@@ -48,6 +48,15 @@ class OpenTransactions:
             self.first_offsets[header.producer_id] = header.base_offset
         return begins
 
+    def left_by(self, header: BatchHeader) -> int | None:
+        """Return where a transaction begins that is open while its producer writes a batch outside of it; else None.
+
+        No broker recovers a log with such a batch.
+        """
+        if header.is_transactional or header.is_control or not header.has_producer_id:
+            return None
+        return self.first_offsets.get(header.producer_id)
+
     def end(self, header: BatchHeader) -> int | None:
         """Add a marker; return where the transaction that it ends begins; None if none is open."""
         return self.first_offsets.pop(header.producer_id, None)
