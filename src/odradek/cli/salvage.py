@@ -44,6 +44,8 @@ def command(source: Path, target: Path, form: str) -> int:
             report(f"{work} is not whole: the salvage has not ended")
         raise
     left_out = _show(salvaged, form)
+    for finding in salvaged.unserved:
+        report(f"{finding.path}: {finding.reason}")
     if (made := salvaged.identity) is not None:
         whose = f"node {made.node_id}, cluster {made.cluster_id}, which is new"
         report(f"{target} has a new {META_PROPERTIES}, as there was none: {whose}")

@@ -475,3 +475,17 @@ def test_what_is_salvaged_without_its_metadata_is_served_as_it_is_told(lost: lis
     if len(lost) == 2:
         with odradek.open(data, adopt=True) as logs:
             assert logs["events", 0].log_end_offset == 2
+
+
+def test_a_folder_of_another_topic_is_no_clean_salvage(data: Path) -> None:
+    (data / "events-0" / "partition.metadata").write_text("version: 0\ntopic_id: x1aKva0FS9aP4CPblmQDiw\n")
+    result = run("salvage data out", code=1)
+    assert (
+        "events-0: the metadata do not have its topic, or with another id: brokers set the folder aside"
+        in result.stderr
+    )
+    # As it is told to go on.
+    assert run("salvage data/events-0 alone").exit_code == 0
+    with odradek.open("alone", adopt=True) as logs:
+        assert [record.value for record in logs["events", 0].read()] == [b"1", b"2"]
+        assert not list(Path("alone").glob("*-stray"))

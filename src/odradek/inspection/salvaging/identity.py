@@ -11,16 +11,17 @@ Without metadata Kafka would set all partitions aside.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from odradek.errors import OdradekError
-from odradek.inspection.finding import Finding
+from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.salvaging.copies import copy_files
 from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.files import FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.metadata.folders import missing_bootstrap
+from odradek.storage.metadata.folders import is_known, missing_bootstrap, partition_folders
 from odradek.storage.metadata.formatting import new_meta_properties
 from odradek.storage.metadata.metadata_log import holds_topics, load_metadata
 
@@ -65,3 +66,21 @@ def _recorded(work: Path) -> MetaProperties | None:
     (node_id, directory_id), _ = places.most_common(1)[0]
     made = new_meta_properties(node_id=node_id)
     return made if directory_id.int < _RESERVED else replace(made, directory_id=directory_id)
+
+
+def set_aside(source: Path, work: Path) -> Iterator[Finding]:
+    """Yield a finding for each partition that a broker would set aside instead of serving it."""
+    try:
+        loaded = load_metadata(work)
+        if not loaded.is_recorded:
+            return
+        strays = [folder for folder, name in partition_folders(work) if not is_known(loaded.image, folder, name)]
+    except (OdradekError, OSError):
+        # Whoever opens the target is told.
+        return
+    for folder in strays:
+        reason = (
+            "the metadata do not have its topic, or with another id: brokers set the folder aside (-stray); salvage it "
+            "alone, and serve that with --adopt"
+        )
+        yield Finding(source / folder.name, None, FindingKind.CONTRADICTION, reason)

@@ -72,11 +72,13 @@ class SalvageReport:
         target: The new log directory.
         logs: The partitions.
         left_out: The files of the root that were not copied, and the folders that could not be read.
+        unserved: Why brokers set partitions of the target aside, instead of serving them.
         identity: The `meta.properties` that the target got because the source has none; None if it has one.
     """
 
     target: Path
     logs: list[SalvagedLog] = field(default_factory=list)
+    unserved: list[Finding] = field(default_factory=list)
     identity: MetaProperties | None = None
     left_out: list[Finding] = field(default_factory=list)
 
@@ -93,4 +95,6 @@ class SalvageReport:
     @property
     def is_clean(self) -> bool:
         """Whether the target has all that the source should have had."""
-        return not self.left_out and not any(log.losses or log.mended or log.left_out for log in self.logs)
+        return not (self.left_out or self.unserved) and not any(
+            log.losses or log.mended or log.left_out for log in self.logs
+        )

@@ -21,7 +21,7 @@ from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
 from odradek.inspection.moved_records import while_unchanged
 from odradek.inspection.salvaging.copies import copy_files
-from odradek.inspection.salvaging.identity import write_identity
+from odradek.inspection.salvaging.identity import set_aside, write_identity
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
 from odradek.inspection.surroundings import Surroundings
@@ -115,6 +115,7 @@ def salvage(
         report.left_out += copy_files(located.path, work, _ROOT_READERS, files)
         left_out, report.identity = write_identity(located.path, work, files)
         report.left_out += left_out
+        report.unserved += set_aside(located.path, work)
     files.sync_directory(work)
     files.rename(work, place)
     files.sync_directory(place.parent)
