@@ -49,7 +49,7 @@ from odradek.records.header import (
     producer_of,
 )
 from odradek.records.kernels.frames import WireReader
-from odradek.records.kernels.plain_produce import plain_produce
+from odradek.records.kernels.plain_produce import PlainProduce, plain_produce
 from odradek.storage.names import is_internal
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def produce_at_once(
         The answer; None if nothing was done, so that `produce` has to answer.
     """
     plain = plain_produce(frame)
-    if plain is None or len(plain.batches) > _MOST_AT_ONCE:
+    if plain is None:
         return None
     authorization = broker.authorization
     batches: list[_Batch] = []
@@ -165,16 +165,45 @@ def produce_at_once(
         if authorization is not None and not authorization.may_write(connection, partition.topic_partition.topic):
             return None
         batches.append(_Batch(partition, number, records))
-    results: list[Any] = []
+    if len(batches) > _MOST_AT_ONCE:
+        # The producer's next batches must not overtake these between the turns.
+        connection.hold_others()
+        return _append_in_turns(plain, broker, connection, frame, batches)
     unsynced: list[asyncio.Future[None]] = []
-    for partition, _, records in batches:
-        try:
-            result: AppendResult | Exception | None = partition.append_at_once(records)
-        except (OdradekError, OSError) as error:
-            result = error
-        results.append(result)
-        if (sync := partition.commits.unsynced) is not None:
-            unsynced.append(sync)
+    results = [_result(batch, unsynced) for batch in batches]
+    return _answered(plain, broker, connection, frame, batches, results, unsynced)
+
+
+async def _append_in_turns(
+    plain: PlainProduce, broker: Broker, connection: Connection, frame: bytearray, batches: Sequence[_Batch]
+) -> Encoded | None:
+    unsynced: list[asyncio.Future[None]] = []
+    results = await broker.turns.finish(_in_steps(batches, lambda batch: _result(batch, unsynced)))
+    answer = _answered(plain, broker, connection, frame, batches, results, unsynced)
+    return answer if isinstance(answer, Encoded) else await answer
+
+
+def _result(batch: _Batch, unsynced: list[asyncio.Future[None]]) -> Any:
+    """Append a batch; return the result, None if it has to wait, or the error. Add the sync that it waits for."""
+    partition = batch.partition
+    try:
+        result: AppendResult | Exception | None = partition.append_at_once(batch.records)
+    except (OdradekError, OSError) as error:
+        result = error
+    if (sync := partition.commits.unsynced) is not None:
+        unsynced.append(sync)
+    return result
+
+
+def _answered(
+    plain: PlainProduce,
+    broker: Broker,
+    connection: Connection,
+    frame: bytearray,
+    batches: Sequence[_Batch],
+    results: Sequence[Any],
+    unsynced: Sequence[asyncio.Future[None]],
+) -> Encoded | Awaitable[Encoded | None]:
     if not all(isinstance(result, AppendResult) for result in results):
         return _answer_one_by_one(broker, connection, frame, batches, results)
     places = [_place(batch.partition, result) for batch, result in zip(batches, results, strict=True)]
@@ -285,19 +314,18 @@ def _produce(request: Request) -> Message | Awaitable[Message | None] | None:
 
 
 async def _produce_in_turns(request: Request) -> Message | None:
-    turns = request.broker.turns
-
-    def check(topic: tuple[str, UUID | None], numbers: Mapping[int, memoryview | None]) -> Work[list[_Batch | Message]]:
-        return _in_steps(numbers.items(), lambda one: _checked(request, *topic, *one))
-
-    wanted = [await turns.finish(check(*topic)) for topic in request.body.topics.items()]
+    turns, topics = request.broker.turns, request.body.topics
+    named = [(*topic, number, records) for topic, numbers in topics.items() for number, records in numbers.items()]
+    checked = iter(await turns.finish(_in_steps(named, lambda one: _checked(request, *one))))
+    wanted = [[next(checked) for _ in numbers] for numbers in topics.values()]
     producer = _transactional_producer(wanted) if request.body.is_transactional else None
     verified = {} if producer is None else await _verified(request, producer, wanted)
 
     def append(one: _Batch | Message) -> Message | Awaitable[Message]:
         return _appended_or_refused(one, verified)
 
-    return await _answer_later(request, [await turns.finish(_in_steps(topic, append)) for topic in wanted])
+    appended = iter(await turns.finish(_in_steps([one for topic in wanted for one in topic], append)))
+    return await _answer_later(request, [[next(appended) for _ in topic] for topic in wanted])
 
 
 def _in_steps(items: Iterable[_T], action: Callable[[_T], _R]) -> Work[list[_R]]:

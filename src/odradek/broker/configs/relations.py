@@ -60,11 +60,11 @@ def contradiction(named: Set[str], after: Mapping[str, str], before: Value, valu
         return _of_config(f"Validation of dynamic config update of Set({_REPORTERS}) failed with class {validator}")
     for name in named & after.keys() & set(_RATES):
         try:
-            is_valid = int(after[name]) >= 0
+            wrong = "" if int(after[name]) >= 0 else "Value must be at least 0"
         except ValueError:
-            is_valid = False
-        if not is_valid:
-            return f"Invalid value {after[name]} for configuration {name}: Value must be at least 0"
+            wrong = "Not a number of type LONG"
+        if wrong:
+            return f"Invalid value {after[name]} for configuration {name}: {wrong}"
     return None
 
 
