@@ -400,7 +400,7 @@ def test_an_offset_beyond_the_end_is_no_clean_answer(data: Path) -> None:
     assert run("explain data/events-0 1").exit_code == 0
 
 
-# -- found by attack on 29 November
+# -- what users mistype, and what they lose
 
 
 def test_a_link_to_its_own_folder_is_told_and_the_rest_salvaged(data: Path) -> None:
