@@ -13,6 +13,7 @@ from odradek.places.opening import open_place
 from odradek.records.builder import build_batch
 from odradek.sources.arrow import record_batches
 from odradek.storage.names import TopicPartition
+from peers.files import crashed
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 
@@ -30,22 +31,11 @@ CASES: dict[str, dict[int, list[Batch]]] = {
 STOPS = {"partly"}
 
 
-def make(folder: Path) -> dict[str, int]:
-    """Make topics whose segments are as after a crash; return the end of each."""
-    with odradek.open(folder) as logs:
-        for topic in CASES:
-            logs.create_topic(topic)
-    (folder / ".kafka_cleanshutdown").unlink()
-    for topic, segments in CASES.items():
-        for path in (folder / f"{topic}-0").glob("0*"):
-            path.unlink()
-        for base_offset, batches in segments.items():
-            data = b"".join(
-                build_batch([Record(b"k", b"v%d" % (start + number)) for number in range(count)], base_offset=start)
-                for start, count in batches
-            )
-            (folder / f"{topic}-0" / f"{base_offset:020d}.log").write_bytes(data)
-    return {topic: max(map(sum, next(reversed(segments.values())))) for topic, segments in CASES.items()}
+def batches_of(batches: list[Batch]) -> bytes:
+    return b"".join(
+        build_batch([Record(b"k", b"v%d" % (start + number)) for number in range(count)], base_offset=start)
+        for start, count in batches
+    )
 
 
 def given(place: str, topic: str) -> list[int]:
@@ -58,7 +48,12 @@ def given(place: str, topic: str) -> list[int]:
 
 
 def test_each_offset_comes_once(kafka_tools: KafkaTools, tmp_path: Path) -> None:
-    ends = make(tmp_path / "ours")
+    segments = {
+        topic: {base_offset: batches_of(batches) for base_offset, batches in case.items()}
+        for topic, case in CASES.items()
+    }
+    crashed(tmp_path / "ours", segments)
+    ends = {topic: max(map(sum, next(reversed(case.values())))) for topic, case in CASES.items()}
     shutil.copytree(tmp_path / "ours", tmp_path / "kafka")
     salvage(tmp_path / "ours", tmp_path / "salvaged")
     for folder in ("kafka", "salvaged"):

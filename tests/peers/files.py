@@ -11,6 +11,7 @@ import pytest
 
 import odradek
 from odradek.storage.config_def import ConfigValue
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 
 
 def create_log(
@@ -37,3 +38,22 @@ def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Path], bool], erro
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refusing)
+
+
+def crashed(folder: Path, segments: Mapping[str, Mapping[int, bytes]]) -> Path:
+    """Makes topics of one partition whose segments hold some bytes, without indexes, as after a crash.
+
+    Args:
+        folder: The log directory, which is new.
+        segments: By topic and base offset what each segment holds.
+    """
+    with odradek.open(folder) as logs:
+        for topic in segments:
+            logs.create_topic(topic)
+    (folder / CLEAN_SHUTDOWN_MARKER).unlink()
+    for topic, files in segments.items():
+        for path in (folder / f"{topic}-0").glob("0*"):
+            path.unlink()
+        for base_offset, data in files.items():
+            (folder / f"{topic}-0" / f"{base_offset:020d}.log").write_bytes(data)
+    return folder

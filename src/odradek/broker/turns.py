@@ -135,12 +135,19 @@ def _advance(work: Work[_T], end: float) -> Callable[[], Awaitable[None]] | None
             return waits
 
 
-def each(items: Iterable[_T], action: Callable[[_T], _R]) -> Work[list[_R]]:
-    """Work: do something with each item; returns the results."""
+def each(items: Iterable[_T], action: Callable[[_T], _R], step: int = 1) -> Work[list[_R]]:
+    """Work: do something with each item; returns the results.
+
+    Args:
+        items: The items.
+        action: Called with each of them.
+        step: After how many of them others may have their turn; more than one where each takes little.
+    """
     found = []
-    for item in items:
+    for number, item in enumerate(items, 1):
         found.append(action(item))
-        yield
+        if number % step == 0:
+            yield
     return found
 
 

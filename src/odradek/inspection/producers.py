@@ -57,7 +57,8 @@ def last_producers(folder: PartitionFolder) -> LastProducers:
         first: int | None = None
         for header in scan_batches(data, position, check_crc=False, path=last.path):
             first = header.base_offset if first is None else first
-            if header.has_producer_id and header.base_offset >= known_to and header.is_control == header.is_marker:
+            is_emptied = header.is_control and not header.is_marker
+            if header.has_producer_id and header.base_offset >= known_to and not is_emptied:
                 found[header.producer_id] = _after(found.get(header.producer_id), header)
     begins = last.base_offset if position == 0 else first
     is_whole = begins is None or begins <= max(known_to, segments[0].base_offset)

@@ -209,7 +209,8 @@ class FolderPartition(GrowingPartition):
             if place not in self._reported:
                 self._reported.add(place)
                 self._report(str(damage))
-        return max(next_offset, position + 1 if is_again else position)
+        # Where the same place fails again, not even that offset can be read.
+        return max(next_offset, position + is_again)
 
     def close(self) -> None:
         """Close the log."""

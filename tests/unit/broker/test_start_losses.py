@@ -16,10 +16,9 @@ from odradek.records.header import V2_HEADER_BYTES
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA
 from peers.broker_thread import start
 from peers.command import told
+from peers.files import crashed
 from peers.http import metrics
 from unit.broker.conftest import LISTENERS
-
-SEGMENT = "00000000000000000000.log"
 
 
 def batch(offset: int) -> bytes:
@@ -27,14 +26,7 @@ def batch(offset: int) -> bytes:
 
 
 def make(folder: Path, data: bytes) -> Path:
-    """Make a topic with one segment, as after a crash."""
-    with odradek.open(folder) as logs:
-        logs.create_topic("t")
-    (folder / ".kafka_cleanshutdown").unlink()
-    for path in (folder / "t-0").glob("0*"):
-        path.unlink()
-    (folder / "t-0" / SEGMENT).write_bytes(data)
-    return folder
+    return crashed(folder, {"t": {0: data}})
 
 
 def flipped(folder: Path) -> None:

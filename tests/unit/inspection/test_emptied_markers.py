@@ -16,6 +16,7 @@ from odradek.sources.transactions import open_transactions
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from peers.command import rows
+from peers.files import crashed
 
 NAME = TopicPartition("t", 0)
 
@@ -28,11 +29,6 @@ def emptied(offset: int, producer_id: int, producer_epoch: int) -> bytes:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A transaction that is open since 0, the emptied marker of an earlier one, and that of an unknown producer."""
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("t")
-    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
-    for path in (tmp_path / "data" / "t-0").glob("0*"):
-        path.unlink()
     data = build_batch(
         [Record(b"k", b"a"), Record(b"k", b"b")],
         producer_id=7,
@@ -41,8 +37,7 @@ def folder(tmp_path: Path) -> Path:
         is_transactional=True,
     )
     data += emptied(2, 7, 0) + emptied(3, 9, 4) + build_batch([Record(b"k", b"c")], base_offset=4)
-    (tmp_path / "data" / "t-0" / "00000000000000000000.log").write_bytes(data)
-    return tmp_path / "data"
+    return crashed(tmp_path / "data", {"t": {0: data}})
 
 
 def test_the_transaction_stays_open(folder: Path) -> None:

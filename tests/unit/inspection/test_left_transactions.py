@@ -13,18 +13,9 @@ from odradek.records import scan_batches
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from peers.batches import transactional
+from peers.files import crashed
 
 SEGMENT = "00000000000000000000.log"
-
-
-def make(root: Path, data: bytes) -> Path:
-    with odradek.open(root) as logs:
-        logs.create_topic("t")
-    (root / ".kafka_cleanshutdown").unlink()
-    for path in (root / "t-0").glob("0*"):
-        path.unlink()
-    (root / "t-0" / SEGMENT).write_bytes(data)
-    return root
 
 
 def plain(offset: int, sequence: int, value: bytes) -> bytes:
@@ -37,7 +28,7 @@ def test_it_is_named_and_salvaged_as_of_no_producer(tmp_path: Path) -> None:
     marker = build_control_batch(
         EndTransactionMarker(ControlRecordType.COMMIT, 0), producer_id=7, producer_epoch=0, timestamp=1, base_offset=2
     )
-    folder = make(tmp_path / "data", first + plain(1, 1, b"b") + marker + plain(3, 1, b"c"))
+    folder = crashed(tmp_path / "data", {"t": {0: first + plain(1, 1, b"b") + marker + plain(3, 1, b"c")}})
     (finding,) = verify(folder)
     assert finding.position == len(first)
     assert "producer 7 outside of its transaction, which is open since 0: no broker starts on it" in finding.reason

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -32,7 +32,7 @@ from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header, is_flexible
 from odradek.broker.transactions.verification import ClientLevel, is_verified
-from odradek.broker.turns import Work
+from odradek.broker.turns import each
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.errors import BrokerError, CorruptMessageError, OdradekError, ProtocolError, RecordRefusedError
@@ -66,9 +66,6 @@ _MOST_AT_ONCE = 50
 
 _STEP = 16
 """After so many batches others may have their turn."""
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 _WITHOUT_START = (
     ErrorCode.corrupt_message,
@@ -178,7 +175,7 @@ async def _append_in_turns(
     plain: PlainProduce, broker: Broker, connection: Connection, frame: bytearray, batches: Sequence[_Batch]
 ) -> Encoded | None:
     unsynced: list[asyncio.Future[None]] = []
-    results = await broker.turns.finish(_in_steps(batches, lambda batch: _result(batch, unsynced)))
+    results = await broker.turns.finish(each(batches, lambda batch: _result(batch, unsynced), _STEP))
     answer = _answered(plain, broker, connection, frame, batches, results, unsynced)
     return answer if isinstance(answer, Encoded) else await answer
 
@@ -316,7 +313,7 @@ def _produce(request: Request) -> Message | Awaitable[Message | None] | None:
 async def _produce_in_turns(request: Request) -> Message | None:
     turns, topics = request.broker.turns, request.body.topics
     named = [(*topic, number, records) for topic, numbers in topics.items() for number, records in numbers.items()]
-    checked = iter(await turns.finish(_in_steps(named, lambda one: _checked(request, *one))))
+    checked = iter(await turns.finish(each(named, lambda one: _checked(request, *one), _STEP)))
     wanted = [[next(checked) for _ in numbers] for numbers in topics.values()]
     producer = _transactional_producer(wanted) if request.body.is_transactional else None
     verified = {} if producer is None else await _verified(request, producer, wanted)
@@ -324,18 +321,8 @@ async def _produce_in_turns(request: Request) -> Message | None:
     def append(one: _Batch | Message) -> Message | Awaitable[Message]:
         return _appended_or_refused(one, verified)
 
-    appended = iter(await turns.finish(_in_steps([one for topic in wanted for one in topic], append)))
+    appended = iter(await turns.finish(each([one for topic in wanted for one in topic], append, _STEP)))
     return await _answer_later(request, [[next(appended) for _ in topic] for topic in wanted])
-
-
-def _in_steps(items: Iterable[_T], action: Callable[[_T], _R]) -> Work[list[_R]]:
-    """Work: do something with each of many items, each of which takes little."""
-    found = []
-    for number, item in enumerate(items, 1):
-        found.append(action(item))
-        if number % _STEP == 0:
-            yield
-    return found
 
 
 async def _verify_and_append(

@@ -50,34 +50,38 @@ def first_offset(data: Buffer, header: BatchHeader) -> int:
     return header.next_offset - (wrapper_length(data, header) or 1) if header.is_wrapper else header.base_offset
 
 
-def chains(segments: Sequence[LiveSegment], *, is_dense: bool) -> Iterator[list[LiveSegment]]:
-    """Yield the segments of a log in groups: those that hold offsets of each other together, most of them alone."""
+def chains(segments: Sequence[LiveSegment], *, is_dense: bool) -> Iterator[tuple[list[LiveSegment], int | None]]:
+    """Yield the segments of a log in groups: those that hold offsets of each other together, most of them alone.
+
+    With each group comes the base offset of the segment after it, None for the last one.
+    """
     chain: list[LiveSegment] = []
     reach = 0
     for number, segment in enumerate(segments):
         if chain and reach <= segment.base_offset:
-            yield chain
+            yield chain, segment.base_offset
             chain = []
         chain.append(segment)
-        reach = max(reach, _reach(segment, segments[number + 1 :], is_dense=is_dense))
+        if number + 1 < len(segments):
+            reach = max(reach, _reach(segments, number, is_dense=is_dense))
     if chain:
-        yield chain
+        yield chain, None
 
 
-def _reach(segment: LiveSegment, later: Sequence[LiveSegment], *, is_dense: bool) -> int:
+def _reach(segments: Sequence[LiveSegment], number: int, *, is_dense: bool) -> int:
     """Return the offset after the last one that a segment holds, if that is beyond the base of the next one.
 
     A batch beyond it, which no checksum of its base offset proves, counts if a later segment has a copy of it, or if
     there is no room for it elsewhere.
     """
-    if not later:
-        return 0
+    segment, following = segments[number], segments[number + 1].base_offset
     try:
         end = find_end(segment)
-        if end.damage is None and end.next_offset <= later[0].base_offset:
+        if end.damage is None and end.next_offset <= following:
             return 0
         with mapped(segment.path) as data:
-            return max(_copied(segment, data, later), _placed(segment, data, later[0].base_offset, is_dense=is_dense))
+            copied = _copied(segment, data, segments[number + 1 :])
+            return max(copied, _placed(segment, data, following, is_dense=is_dense))
     except (FormatError, OSError):
         # Whoever reads it reports that.
         return 0

@@ -160,18 +160,15 @@ class PartitionSalvage:
         """Write what is sound."""
         segments = self._segments()
         self._next_offset = segments[0].base_offset if segments else 0
-        following = [*(segment.base_offset for segment in segments[1:]), None]
-        number = 0
-        for chain in chains(segments, is_dense=self._is_dense):
-            number += len(chain)
+        for chain, following in chains(segments, is_dense=self._is_dense):
             if len(chain) > 1:
-                self._chain(chain, following[number - 1])
+                self._chain(chain, following)
                 continue
             (segment,) = chain
             try:
-                self._segment(segment.path, segment.base_offset, following[number - 1])
+                self._segment(segment.path, segment.base_offset, following)
             except _UnreadableError as error:
-                self._unreadable(segment, following[number - 1], str(error))
+                self._unreadable(segment, following, str(error))
         self._lost_before(None)
         if self._result.losses:
             self._result.open_transactions = self._open.first_offsets

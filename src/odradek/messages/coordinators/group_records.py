@@ -21,13 +21,7 @@ from uuid import UUID
 
 from odradek.errors import FormatError
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
-from odradek.messages.coordinators.coordinator_records import (
-    CoordinatorRecord,
-    RecordType,
-    decode,
-    encode,
-    to_json,
-)
+from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, RecordType, decode, encode, to_json
 from odradek.messages.coordinators.listed_records import LISTED_GROUP_TYPES
 from odradek.messages.coordinators.share_group_records import SHARE_EPOCH, SHARE_HOLDINGS, SHARE_MEMBER, SHARE_STATE
 from odradek.messages.field_types import BYTES, INT8, INT32, INT64, NULLABLE_STRING, STRING, UUID_FIELD, Array, Nullable

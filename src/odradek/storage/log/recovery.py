@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee, zip_longest
 from pathlib import Path
+from typing import BinaryIO
 
 from odradek.errors import CorruptRecordError, FormatError, LogError
 from odradek.records.header import BatchHeader
@@ -175,7 +176,11 @@ def sound_records(path: Path, position: int) -> SoundRecords | None:
 def _is_zero(path: Path, position: int) -> bool:
     with path.open("rb") as file:
         file.seek(position)
-        return all(chunk == _ZEROS[: len(chunk)] for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
+        return _goes_on_with_zeros(file)
+
+
+def _goes_on_with_zeros(file: BinaryIO) -> bool:
+    return all(chunk == _ZEROS[: len(chunk)] for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
 
 
 def _ignore(damage: Damage) -> None:
@@ -294,4 +299,4 @@ def _is_beginning(path: Path, entries: bytes) -> bool:
     with path.open("rb") as file:
         if not entries.startswith(file.read(len(entries)).rstrip(b"\0")):
             return False
-        return all(chunk == _ZEROS[: len(chunk)] for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
+        return _goes_on_with_zeros(file)
