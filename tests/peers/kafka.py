@@ -7,6 +7,7 @@ no foreign folder inside.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -132,11 +133,13 @@ class KafkaBroker(Server):
             self._classes.stopped()
 
     def ready(self) -> bool:
-        """Asks for the metadata of all topics; a listener that is not PLAINTEXT only has to accept."""
+        """Asks for the metadata of all topics; one that is not PLAINTEXT only has to accept, and so do the others."""
         from odradek.errors import OdradekError
         from odradek.testing.wire import WireClient
 
         try:
+            for listener in self.config["listeners"].split(","):
+                socket.create_connection(("127.0.0.1", int(listener.rpartition(":")[2])), timeout=5).close()
             with WireClient("127.0.0.1", self.port, timeout_s=5) as client:
                 if not self.config["listeners"].startswith("PLAINTEXT:"):
                     return True
