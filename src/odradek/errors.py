@@ -12,6 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+# The years 2001 to 2099.
+_LIKELY_MS = range(10**12, 4_102_444_800_000)
+
 
 class OdradekError(Exception):
     """The root of every error that Odradek raises on purpose; it can be pickled, as worker processes do."""
@@ -216,6 +219,33 @@ class OffsetOutOfRangeError(LogError):
     def __str__(self) -> str:
         held = f"[{self.log_start_offset}, {self.log_end_offset})"
         return f"offset {self.offset} is outside of {self.log}, which holds {held}"
+
+
+class TimestampOutOfRangeError(LogError):
+    """A timestamp outside of the years 1 to 9999, where records are read as a table."""
+
+    def __init__(self, topic: str, partition: int, offset: int, timestamp: int, *, option: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.option = option
+        super().__init__(topic, partition, offset, timestamp)
+
+    @property
+    def record(self) -> str:
+        """The record and its timestamp, as text."""
+        return f"{self.topic}-{self.partition}, offset {self.offset}: {self.timestamp}{self._guess}"
+
+    @property
+    def _guess(self) -> str:
+        for unit, factor in (("microseconds", 10**3), ("nanoseconds", 10**6)):
+            if self.timestamp // factor in _LIKELY_MS:
+                return f" (are these {unit}?)"
+        return ""
+
+    def __str__(self) -> str:
+        return f"{self.record} ms is outside of the years 1 to 9999; with {self.option} null, such a timestamp is null"
 
 
 class ProtocolError(OdradekError):
@@ -430,7 +460,7 @@ class OptionError(OdradekError, ValueError):
 
 
 class TimestampWarning(UserWarning):
-    """A timestamp that seems to be in seconds, although Kafka counts milliseconds."""
+    """A timestamp that seems to be in seconds, although Kafka counts milliseconds, or those that are given as null."""
 
 
 class PipelineError(OdradekError):

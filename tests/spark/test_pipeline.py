@@ -313,6 +313,9 @@ def test_columns_of_any_name_and_times_of_any_year(spark: SparkSession, tmp_path
     )
     sink = ParquetSinkSpec(tmp_path / "out", "dotted", partition_by=("date",))
     source = {"path": str(tmp_path / "data"), "subscribe": "t"}
+    with pytest.raises(Exception, match=r"t-0, offset 1: 1728000000000000 .are these microseconds"):
+        Pipeline(job(tmp_path, tmp_path, source=source, transforms=(dotted,), sinks=(sink,)), spark).run()
+    source["farTimestamps"] = "null"
     assert Pipeline(job(tmp_path, tmp_path, source=source, transforms=(dotted,), sinks=(sink,)), spark).run() == 1
     assert compact(tmp_path / "out", 1 << 20)[0] == 0
     found = {

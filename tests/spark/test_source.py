@@ -282,3 +282,16 @@ def test_spark_lets_one_filter_narrow_all_queries_of_a_frame(spark: SparkSession
         assert plain.count() == everything
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_times_that_no_calendar_has(spark: SparkSession, tmp_path: Path) -> None:
+    """2^63-1 was a thousandth of a second before 1970, and nanoseconds a day of the year 2404."""
+    near, far = 1_700_000_000_000, (1_700_000_000_000 * 10**6, (1 << 63) - 1)
+    with odradek.open(tmp_path) as logs:
+        config = {"retention.ms": "-1", "message.timestamp.after.max.ms": str((1 << 63) - 1)}
+        logs.create_topic("t", partitions=1, config=config)
+        logs["t", 0].append([odradek.Record(None, b"v", timestamp=time) for time in (near, *far)])
+    with pytest.raises(PySparkException, match=r"t-0, offset 1: 1700000000000000000 \(are these nanoseconds\?\) ms is"):
+        read(spark, tmp_path, subscribe="t").collect()
+    found = read(spark, tmp_path, subscribe="t", farTimestamps="null").selectExpr("unix_millis(timestamp) AS at")
+    assert [row["at"] for row in found.collect()] == [near, None, None]

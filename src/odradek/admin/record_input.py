@@ -86,14 +86,16 @@ def _headers(given: object) -> list[tuple[str, bytes | None]]:
         raise RecordInputError(f"headers must be a list of [name, value], not {given!r:.100}")
     found = []
     for header in given:
-        if not isinstance(header, list) or len(header) != 2 or not isinstance(header[0], str):
+        if not isinstance(header, list) or len(header) != 2 or not _is_name(header[0]):
             raise RecordInputError(f"a header must be [name, value], not {header!r:.100}")
-        try:
-            header[0].encode()
-        except UnicodeEncodeError as error:
-            raise RecordInputError(f"the name of a header is no text: {error}") from error
-        found.append((header[0], _bytes("the value of a header", header[1])))
+        name = _bytes("the name of a header", header[0]) or b""
+        found.append((name.decode("utf-8", "surrogateescape"), _bytes("the value of a header", header[1])))
     return found
+
+
+def _is_name(given: Any) -> bool:
+    data = given["base64"] if isinstance(given, Mapping) and given.keys() == {"base64"} else given
+    return isinstance(data, str)
 
 
 def _bytes(what: str, given: Any) -> bytes | None:

@@ -12,11 +12,19 @@ from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.listing import counted
 from odradek.cli.options import COMMAND_CONFIG, FORMATS, PATH_OR_STREAM, SOURCE, Number, form
 from odradek.cli.progress import progress
-from odradek.cli.record_options import READ_COMMITTED, PartitionFilter, opened, partition_options, range_options
+from odradek.cli.record_options import (
+    FAR_TIMESTAMPS,
+    READ_COMMITTED,
+    PartitionFilter,
+    opened,
+    partition_options,
+    range_options,
+)
 from odradek.cli.streams import writing_to
 from odradek.inspection.selection import DumpSelection
 from odradek.printable import printable
 from odradek.records.isolation import Isolation
+from odradek.records.timestamps import OnFarTimestamps
 
 
 @click.command("export")
@@ -26,6 +34,7 @@ from odradek.records.isolation import Isolation
 @partition_options
 @range_options
 @READ_COMMITTED
+@FAR_TIMESTAMPS
 @click.option(
     "--partition-by",
     type=click.Choice(["partition", "topic", "date"]),
@@ -42,6 +51,7 @@ def command(
     wanted: PartitionFilter,
     selection: DumpSelection,
     isolation: Isolation,
+    far_timestamps: OnFarTimestamps,
     partition_by: str,
     file_bytes: int,
     threads: int | None,
@@ -71,7 +81,7 @@ def command(
         raise click.UsageError("--partition-by is for a DIR")
     with opened(source, config, wanted) as (records, chosen):
         start, end, since, until = astuple(selection)
-        export = Export(records, chosen, Selection(start, end, since, until, isolation))
+        export = Export(records, chosen, Selection(start, end, since, until, isolation), far_timestamps)
         try:
             with writing_to(target), progress("export", export.total_offsets, lambda: export.report.offsets, "records"):
                 if is_stdout:
@@ -86,6 +96,7 @@ def command(
             if not one_file:
                 report(f"{counted(export.report.records, 'record')} exported: the same command goes on after them")
             raise
+    export.far_timestamps.warn()
     for name, start, end in done.lost:
         report(f"{name}: offsets {start} to {end - 1} were deleted before they were exported")
     for error in done.damaged:

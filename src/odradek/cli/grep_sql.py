@@ -25,7 +25,7 @@ def records_where(
     """
     path = Path(directory)
     locate_log_directory(path)
-    tables = log_tables(path, isolation, selection, topics or None)
+    tables = log_tables(path, isolation, selection, topics or None, far_timestamps="null")
     queries = Queries(tables)
     names = table_names(tables)
     with LogDirectory(path) as logs:

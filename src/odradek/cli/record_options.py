@@ -152,6 +152,12 @@ READ_COMMITTED = click.option(
     callback=lambda _context, _option, given: "read_committed" if given else "read_uncommitted",
     help="Leave out aborted and undecided transactions.",
 )
+FAR_TIMESTAMPS = click.option(
+    "--far-timestamps",
+    type=click.Choice(["error", "null"]),
+    default="error",
+    help="What is done about timestamps outside of the years 1 to 9999; those that are null are counted.",
+)
 BASE64 = click.option(
     "--bytes",
     "base64",

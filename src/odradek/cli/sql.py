@@ -17,13 +17,14 @@ import click
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.options import FOLDER, NEW_FILE, form
 from odradek.cli.progress import progress
-from odradek.cli.record_options import READ_COMMITTED, range_options
+from odradek.cli.record_options import FAR_TIMESTAMPS, READ_COMMITTED, range_options
 from odradek.cli.result_output import WRITERS, Row
 from odradek.cli.streams import stdin, whole_file
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.selection import DumpSelection
 from odradek.records.isolation import Isolation
+from odradek.records.timestamps import OnFarTimestamps
 
 if TYPE_CHECKING:
     import duckdb
@@ -154,6 +155,7 @@ def one_line(error: Exception) -> str:
 @form("text", "jsonl", "csv", "parquet", help="A table, JSON lines, CSV, or a Parquet file (with --output).")
 @click.option("-o", "--output", type=NEW_FILE, help="Write into this file.")
 @READ_COMMITTED
+@FAR_TIMESTAMPS
 @range_options
 def command(
     query: tuple[str, ...],
@@ -161,6 +163,7 @@ def command(
     form: str,
     output: Path | None,
     isolation: Isolation,
+    far_timestamps: OnFarTimestamps,
     selection: DumpSelection,
 ) -> int:
     """Query the topics of a log directory in SQL, by DuckDB.
@@ -179,7 +182,7 @@ def command(
         raise click.UsageError("--format parquet writes into a file: name it with --output")
     directory = FOLDER.convert(query[-1], None, None)
     locate_log_directory(directory)
-    queries = Queries(log_tables(directory, isolation, selection))
+    queries = Queries(log_tables(directory, isolation, selection, far_timestamps=far_timestamps))
     if interactive:
         return _prompt(queries, form)
     try:
@@ -197,7 +200,12 @@ def _told(queries: Queries, error: Exception, sql: str) -> ExitCode:
 
 
 def log_tables(
-    directory: Path, isolation: Isolation, selection: DumpSelection, topics: Iterable[str] | None = None
+    directory: Path,
+    isolation: Isolation,
+    selection: DumpSelection,
+    topics: Iterable[str] | None = None,
+    *,
+    far_timestamps: OnFarTimestamps,
 ) -> dict[str, LogDataset]:
     """Return what the topics of a log directory hold, by their names.
 
@@ -206,6 +214,7 @@ def log_tables(
         isolation: `read_committed` leaves out aborted and undecided transactions.
         selection: Which records are wanted.
         topics: Names or patterns; all if None.
+        far_timestamps: What is done about timestamps outside of the years 1 to 9999.
 
     Raises:
         UnknownTopicOrPartitionError: A topic that was named does not exist.
@@ -228,7 +237,8 @@ def log_tables(
     ]
     with odradek.open(directory, "r") as logs:
         names = logs.topics()
-    rows = odradek.dataset(directory, names if topics is None else topics, isolation=isolation)
+    chosen = names if topics is None else topics
+    rows = odradek.dataset(directory, chosen, isolation=isolation, far_timestamps=far_timestamps)
     for expression in narrowed:
         rows = rows if expression is None else rows.filter(expression)
     return rows.by_topic()

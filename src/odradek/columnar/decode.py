@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.columnar.far_timestamps import FarTimestamps, far_rows
 from odradek.errors import CorruptRecordError, DecompressedSizeError, FormatError, MissingRecordsError
 from odradek.records.arrow_layout import BytesColumn, Columns
 from odradek.records.batch import each_record
@@ -24,6 +25,7 @@ from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.large_section import LargeSection
 from odradek.records.payload import compressed_part, records_section
 from odradek.records.scan import Status, damage_at, scan_batches
+from odradek.storage.names import TopicPartition
 from odradek.storage.segment.copies import CopySearch
 
 DEFAULT_ROWS = 65_536
@@ -45,6 +47,7 @@ MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
 MAX_OFFSET = (1 << 63) - 1
 
+_NO_NUMBER = pa.scalar(None, pa.int64())
 _TIMESTAMP_TYPE_NAMES = ("CreateTime", "LogAppendTime", None)
 _TIMESTAMP_TYPE_CODES = (0, 1, -1)
 
@@ -131,10 +134,19 @@ def _names(names: pa.Array) -> pa.Array:
 
 
 class _Rows:
-    """The columns that a decoder handed out, as arrays."""
+    """The columns that a decoder handed out, as arrays.
 
-    def __init__(self, taken: Columns, topic: str, partition: int, mapped: pa.Buffer | None) -> None:
+    Attributes:
+        rows: How many rows there are.
+        far: Which of them have a far timestamp, which is null; None if none has, or they are not looked for.
+    """
+
+    def __init__(
+        self, taken: Columns, topic: str, partition: int, mapped: pa.Buffer | None, *, finds_far: bool
+    ) -> None:
         self.rows = taken.rows
+        self.far: pa.Array | None = None
+        self._finds_far = finds_far
         self._taken = taken
         self._topic = topic
         self._partition = partition
@@ -147,14 +159,35 @@ class _Rows:
         return _constant(self._partition, kind, self.rows)
 
     def offset(self, kind: pa.DataType) -> pa.Array:
-        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._taken.offsets)], 0)
+        return self._integers(self._taken.offsets).view(kind)
 
     def timestamp(self, kind: pa.DataType) -> pa.Array:
-        buffers = [None, pa.py_buffer(self._taken.timestamps)]
-        if self._taken.timestamp_nulls and kind.unit == "ms":
-            raw = pa.Array.from_buffers(pa.int64(), self.rows, buffers, 0)
-            return pc.if_else(pc.equal(raw, -1), pa.scalar(None, pa.int64()), raw).cast(kind)
-        return pa.Array.from_buffers(kind, self.rows, buffers, 0)
+        times = self._integers(self._taken.timestamps)
+        if self._finds_far:
+            self.far = far_rows(times)
+        if self.far is not None:
+            times = pc.if_else(self.far, _NO_NUMBER, times)
+        if kind.unit == "us":
+            # Spark's: none is -1 ms.
+            return pc.multiply(times, 1000).view(kind)
+        if self._taken.timestamp_nulls:
+            times = pc.if_else(pc.equal(times, -1), _NO_NUMBER, times)
+        return times.view(kind)
+
+    def _integers(self, buffer: Any) -> pa.Array:
+        return pa.Array.from_buffers(pa.int64(), self.rows, [None, pa.py_buffer(buffer)], 0)
+
+    def meets_far(self, action: FarTimestamps) -> tuple[int, Exception] | None:
+        """Tell what decides about far timestamps of them; return the row of the first, and its error, if it is one."""
+        if self.far is None:
+            return None
+        row = pc.index(self.far, True).as_py()
+        offset, timestamp = (
+            self._integers(held)[row].as_py() for held in (self._taken.offsets, self._taken.timestamps)
+        )
+        place = TopicPartition(self._topic, self._partition)
+        error = action.met(place, offset, timestamp, pc.sum(self.far).as_py())
+        return None if error is None else (row, error)
 
     def timestamp_type(self, kind: pa.DataType) -> pa.Array:
         return self._type(_TIMESTAMP_TYPE_NAMES, kind)
@@ -177,11 +210,14 @@ class _Rows:
         return _binary(self._taken.value, kind, self.rows, self._mapped, self._taken.blocks)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
+        name_type = kind.value_type.field("key").type
         if self._taken.header_count:
-            names = _names(_binary(self._taken.header_names, pa.binary(), self._taken.header_count, None, ()))
+            names = _binary(self._taken.header_names, pa.binary(), self._taken.header_count, None, ())
+            if name_type == pa.string():
+                names = _names(names)
             values = _binary(self._taken.header_values, pa.binary(), self._taken.header_count, None, ())
         else:
-            names, values = pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
+            names, values = pa.nulls(0, name_type), pa.nulls(0, pa.binary())
         pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
         ends = pa.py_buffer(self._taken.header_ends)
         return pa.Array.from_buffers(kind, self.rows, [None, ends], 0, children=[pairs])
@@ -219,6 +255,8 @@ class Wanted:
     may_have_gaps: Callable[[], bool] | None = None
     path: Any = None
     """Where the records are, for an error if no slice has any of them."""
+    far_timestamps: FarTimestamps | None = None
+    """What is done about far timestamps, if that column is wanted; None gives the number as it is."""
 
     @property
     def has_views(self) -> bool:
@@ -233,9 +271,6 @@ class Wanted:
             size_bytes: About how many bytes of keys, values and headers it takes.
         """
         names = set(self.schema.names)
-        scale = 1
-        if "timestamp" in names and self.schema.field("timestamp").type.unit == "us":
-            scale = 1000
         return ColumnDecoder(
             "key" in names,
             "value" in names,
@@ -251,7 +286,6 @@ class Wanted:
             end_offset=self.end_offset,
             start_timestamp=self.start_timestamp,
             end_timestamp=self.end_timestamp,
-            timestamp_scale=scale,
             aborted=self.aborted,
             ordered=self.may_have_gaps is not None,
             contiguous=self.may_have_gaps is not None,
@@ -308,18 +342,23 @@ class Decoding:
             return
         taken, wanted = self._decoder.take(), self.wanted
         self.decoded_bytes += taken.size_bytes
-        decoded = _Rows(taken, wanted.topic, wanted.partition, mapped)
+        far_timestamps = wanted.far_timestamps
+        decoded = _Rows(taken, wanted.topic, wanted.partition, mapped, finds_far=far_timestamps is not None)
         arrays = [column(decoded, kind) for column, kind in self._columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
         else:
             nothing = pa.Array.from_buffers(pa.struct([]), decoded.rows, [None])
             batch = pa.RecordBatch.from_struct_array(nothing)
+        refused = None if far_timestamps is None else decoded.meets_far(far_timestamps)
+        count = decoded.rows if refused is None else refused[0]
         # None of them much smaller than the others.
         most = wanted.rows
         rows = -(-decoded.rows // -(-decoded.rows // most))
-        for start in range(0, decoded.rows, rows):
-            yield batch.slice(start, rows)
+        for start in range(0, count, rows):
+            yield batch.slice(start, min(rows, count - start))
+        if refused is not None:
+            raise refused[1]
 
     def slice(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """Decode one slice; what is left over stays in the decoder until the next one, or `flush`."""
@@ -439,6 +478,7 @@ def decode_slices(
     rows: int = DEFAULT_ROWS,
     limit: int = MAX_DECOMPRESSED_BYTES,
     may_have_gaps: Callable[[], bool] | None = None,
+    far_timestamps: FarTimestamps | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of one partition.
 
@@ -458,6 +498,7 @@ def decode_slices(
         limit: How many bytes one batch may decompress to.
         may_have_gaps: Called when offsets are missing; returns whether they may be, as in a compacted log. If None,
             gaps are not checked.
+        far_timestamps: What is done about timestamps that no calendar has; if None, they are given as they are.
 
     Yields:
         Record batches of `schema`, none of them empty.
@@ -465,6 +506,7 @@ def decode_slices(
     Raises:
         FormatError: A batch is corrupt; the records before it were yielded. It names file and position.
         MissingRecordsError: Offsets are missing, and `may_have_gaps` returned False.
+        TimestampOutOfRangeError: A timestamp is far, and that is an error; the records before it were yielded.
     """
     wanted = Wanted(
         schema,
@@ -480,5 +522,6 @@ def decode_slices(
         rows,
         limit,
         may_have_gaps,
+        far_timestamps=far_timestamps,
     )
     yield from decode(slices, wanted)

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.columnar.decode import Decoding, Wanted
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.records.header import CODEC_MASK, MAGIC_POSITION
 from odradek.storage.segment.log_slice import LogSlice
 
@@ -84,6 +85,9 @@ class _Partition:
         self.in_turn = Decoding(wanted)
         # What decompresses to much is left to the caller, so that it is in memory once.
         wanted = replace(wanted, limit=min(wanted.limit, _MOST_BYTES))
+        if wanted.far_timestamps is not None:
+            # They are counted in turn, or refused there.
+            wanted = replace(wanted, far_timestamps=FarTimestamps("error"))
         if wanted.may_have_gaps is not None:
             # Whether it may is asked in turn.
             wanted = replace(wanted, may_have_gaps=lambda: False)

@@ -17,11 +17,12 @@ import pyarrow as pa
 from odradek.arguments import checked_flag, checked_int
 from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.read_ahead import PIECE_BYTES, ReadAhead, default_threads
 from odradek.columnar.record_schema import select
 from odradek.errors import OffsetOutOfRangeError
 from odradek.records.isolation import Isolation, check_isolation
-from odradek.records.timestamps import Time, TimeRange, time_range_ms
+from odradek.records.timestamps import OnFarTimestamps, Time, TimeRange, time_range_ms
 from odradek.storage.directory.choice import choose
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Log
@@ -43,6 +44,7 @@ class _Scan:
         check_crc: bool,
         rows: int,
         threads: int,
+        far_timestamps: FarTimestamps,
     ) -> None:
         self.schema = schema
         self._isolation = isolation
@@ -52,6 +54,7 @@ class _Scan:
         self._check_crc = check_crc
         self._rows = rows
         self._threads = threads
+        self._far_timestamps = far_timestamps
 
     def _partition(self, log: Log, start: int, end: int) -> tuple[Wanted, Iterator[LogSlice]] | None:
         """Return what is wanted of a partition and where it is; None if that is nothing."""
@@ -76,6 +79,7 @@ class _Scan:
             rows=self._rows,
             may_have_gaps=log.may_have_gaps,
             path=log.path,
+            far_timestamps=self._far_timestamps,
         )
         return wanted, log.slices(start, end, slice_bytes=SLICE_BYTES if self._threads == 1 else PIECE_BYTES)
 
@@ -105,9 +109,10 @@ class _Scan:
         with logs:
             if self._threads > 1:
                 yield from ReadAhead(self._threads).read(self._partitions(logs, chosen))
-                return
-            for wanted, slices in self._partitions(logs, chosen):
-                yield from decode(slices, wanted)
+            else:
+                for wanted, slices in self._partitions(logs, chosen):
+                    yield from decode(slices, wanted)
+        self._far_timestamps.warn()
 
 
 def scan(
@@ -125,6 +130,7 @@ def scan(
     check_crc: bool = True,
     rows: int = DEFAULT_ROWS,
     threads: int | None = None,
+    far_timestamps: OnFarTimestamps = "error",
 ) -> pa.RecordBatchReader:
     """Read a log directory as Arrow record batches.
 
@@ -150,6 +156,8 @@ def scan(
         rows: The most rows of one record batch; none has many more than a million.
         threads: How many threads decode; as many as the process may use cores if None. More than one read ahead of who
             takes the rows: parts of about 16 MB, two more than there are threads. With 1, the caller decodes.
+        far_timestamps: What is done about a timestamp outside of the years 1 to 9999, as microseconds taken for
+            milliseconds are: `error`, or `null`, with a `TimestampWarning` at the end that counts them.
 
     Returns:
         A reader over record batches with the columns asked for: see `odradek.columnar.SCHEMA`.
@@ -158,11 +166,13 @@ def scan(
         LogError: There is no such folder, or it cannot be read.
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
         TypeError: A topic is neither a name nor a pattern, or a number is no int.
-        OptionError: A column or the isolation level does not exist, a time has no time zone, or `rows` or `threads` is
-            below 1.
+        OptionError: A column or the isolation level does not exist, a time has no time zone, `rows` or `threads` is
+            below 1, or `far_timestamps` is something else.
         OffsetOutOfRangeError: While reading: `start_offset` is below the log start offset of a partition, or above the
             end of every partition.
         FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.
+        TimestampOutOfRangeError: While reading: a timestamp outside of the years 1 to 9999. The rows before it were
+            given.
     """
     check_isolation(isolation)
     job = _Scan(
@@ -174,6 +184,7 @@ def scan(
         check_crc=checked_flag("check_crc", check_crc),
         rows=checked_int("rows", rows, 1),
         threads=default_threads() if threads is None else checked_int("threads", threads, 1),
+        far_timestamps=FarTimestamps(far_timestamps),
     )
     logs = LogDirectory(path, mode="r")
     try:

@@ -168,8 +168,10 @@ def _data(content: Content) -> bytes | None:
 
 
 def _text(name: str) -> str:
-    """Return the name of a header as Arrow takes it."""
-    return name.encode("utf-8", "replace").decode()
+    """Return the name of a header as files hold it."""
+    from odradek.columnar.header_names import name_as_text
+
+    return name_as_text(name.encode("utf-8", "surrogateescape"))
 
 
 def encoder_of(form: str, topic: str, options: ConsoleOptions) -> Encoder:

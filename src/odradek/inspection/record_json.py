@@ -227,9 +227,19 @@ class LineWriter(RecordWriter):
 
     def _headers(self, record: Record) -> list[tuple[str, str]]:
         return [
-            (quote(name), REDACTED if value is not None and "headers" in self.redact else self._encode_header(value))
+            (
+                self._name(name),
+                REDACTED if value is not None and "headers" in self.redact else self._encode_header(value),
+            )
             for name, value in record.headers
         ]
+
+    def _name(self, name: str) -> str:
+        """Return the name of a header: text, or in the form of a value where it is not UTF-8."""
+        if _SURROGATE.search(name) is None:
+            return quote(name)
+        data = name.encode("utf-8", "surrogateescape")
+        return text_base64(data) if self.form == "text" else json_bytes(data)
 
     def _json(self, record: Record, key: str, value: str, control: str | None) -> str:
         headers = ",".join([f"[{name},{value}]" for name, value in self._headers(record)])

@@ -90,7 +90,10 @@ def kind_of(data: Content) -> str:
 
 def untrusted_part(row: Row, most_bytes: int, from_byte: int = 0) -> dict[str, Any]:
     """Return what a producer wrote into a record."""
-    headers = [[content(name, _NAME_BYTES), content(value, most_bytes)] for name, value in row.headers[:_MOST_HEADERS]]
+    headers = [
+        [content(name.encode("utf-8", "surrogateescape"), _NAME_BYTES), content(value, most_bytes)]
+        for name, value in row.headers[:_MOST_HEADERS]
+    ]
     found = {
         "key": content(row.key, most_bytes),
         "value": content(row.value, most_bytes, from_byte),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from odradek.arguments import checked_int, given_text
 from odradek.errors import OptionError, TimestampWarning
@@ -24,6 +24,14 @@ in time. The command line takes it for UTC, as Kafka's tools do."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
+FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""The first timestamp that a calendar has: that of the year 1, as in SQL and in Python."""
+
+LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""The last timestamp that a calendar has: that of the year 9999."""
+
+OnFarTimestamps: TypeAlias = Literal["error", "null"]
+"""What is done about a timestamp outside of the years 1 to 9999, where rows are given as a table."""
 
 # In seconds: the years 2001 to 2099. In milliseconds: days of 1970, long before anything was logged.
 _SECONDS = range(10**9, 4_102_444_800)
@@ -138,16 +146,18 @@ def _ceil_ms(moment: datetime) -> int:
 
 def _warn_of_seconds(number: int) -> None:
     as_given, meant = datetime.fromtimestamp(number / 1000, UTC), datetime.fromtimestamp(number, UTC)
-    # The warning names the caller's line, however many frames of this package are in between.
+    warn_caller(
+        f"timestamp {number} is {as_given:%Y-%m-%d} in milliseconds, as Kafka has them; "
+        f"if these are seconds ({meant:%Y-%m-%d}), multiply by 1000"
+    )
+
+
+def warn_caller(text: str) -> None:
+    """Give a `TimestampWarning` that names the caller's line, however many frames of this package are in between."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "odradek":
         level, frame = level + 1, frame.f_back
-    warnings.warn(
-        f"timestamp {number} is {as_given:%Y-%m-%d} in milliseconds, as Kafka has them; "
-        f"if these are seconds ({meant:%Y-%m-%d}), multiply by 1000",
-        TimestampWarning,
-        stacklevel=level,
-    )
+    warnings.warn(text, TimestampWarning, stacklevel=level)
 
 
 def iso_text(timestamp: int, precision: str = "milliseconds") -> str:

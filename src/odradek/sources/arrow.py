@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.record_schema import SCHEMA
 from odradek.places.path import PathPlace
 from odradek.places.place import SLICE_BYTES, Place
@@ -31,6 +32,7 @@ def record_batches(
     check_crc: bool = True,
     rows: int = DEFAULT_ROWS,
     slice_bytes: int = SLICE_BYTES,
+    far_timestamps: FarTimestamps | None = None,
 ) -> Generator[pa.RecordBatch]:
     """Yield the records of a range of offsets of one partition, as a consumer is given them.
 
@@ -45,11 +47,13 @@ def record_batches(
         check_crc: Whether each batch's checksum is verified.
         rows: The most rows of one record batch.
         slice_bytes: About how many bytes are read at a time.
+        far_timestamps: What is done about timestamps that no calendar has; if None, they are given as they are.
 
     Raises:
         OffsetOutOfRangeError: The partition does not hold the start.
         FormatError: A batch is corrupt; the rows before it were given.
         MissingRecordsError: Offsets are missing in a folder's log that was never compacted.
+        TimestampOutOfRangeError: A timestamp is far, and that is an error; the rows before it were given.
     """
     bounds = source.bounds(topic_partition, isolation)
     start = bounds.start_offset if start_offset is None else start_offset
@@ -64,6 +68,7 @@ def record_batches(
         end_timestamp=MAX_TIMESTAMP if until_ms is None else until_ms,
         check_crc=check_crc,
         rows=rows,
+        far_timestamps=far_timestamps,
     )
     if start >= end:
         return

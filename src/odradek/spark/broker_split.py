@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from odradek.columnar.decode import decode_slices
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.partition_fetch import GUESSED_RECORD_BYTES, Held, PartitionFetch
 from odradek.kafka.settings import BrokerSettings
@@ -85,6 +86,7 @@ class BrokerSplit(Split):
             BrokerUnavailableError: No leader returned them in time.
         """
         (topic, partition), _, end = self.wanted
+        far_timestamps = FarTimestamps(self.far_timestamps, "farTimestamps")
         with closing(self.fetch(kept_client(self.settings)).chunks()) as chunks:
             for chunk in chunks:
                 yield from decode_slices(
@@ -99,7 +101,9 @@ class BrokerSplit(Split):
                     start_timestamp=self.start_timestamp,
                     end_timestamp=self.end_timestamp,
                     rows=BATCH_ROWS,
+                    far_timestamps=far_timestamps,
                 )
+        far_timestamps.warn()
 
     def fetch(self, client: BrokerClient) -> PartitionFetch:
         """Return what fetches the range."""
@@ -154,7 +158,7 @@ class BrokerSplits:
                 total = sum(part.end_offset - part.start_offset for part in ranges)
                 most = min(most, -(-total // options.min_partitions))
             for piece in pieces([wanted], most):
-                yield BrokerSplit(
+                split = BrokerSplit(
                     piece,
                     self._place.settings,
                     self._isolation,
@@ -162,6 +166,8 @@ class BrokerSplits:
                     topic_id=client.topic_id(wanted.topic_partition.topic),
                     record_bytes=record_bytes,
                 )
+                split.far_timestamps = options.far_timestamps
+                yield split
 
     def _record_bytes(self, client: BrokerClient, wanted: OffsetRange) -> float:
         """Return about how many bytes each offset of a range takes; this is measured only for long ranges."""

@@ -8,6 +8,7 @@
     startingOffsets, endingOffsets  earliest, latest or {"t1": {"0": 23, "1": -2}}     (-2 earliest, -1 latest)
     startingTimestamp, startingOffsetsByTimestamp, endingTimestamp, endingOffsetsByTimestamp      milliseconds
     isolation.level               read_uncommitted (the default) or read_committed
+    farTimestamps                 error (the default) or null: of those outside of the years 1 to 9999
 
 An unknown option is an error: if a misspelt option were ignored, the query would read something else.
 """
@@ -24,6 +25,7 @@ from typing import cast
 from odradek.arguments import today
 from odradek.errors import OptionError
 from odradek.records.isolation import Isolation, check_isolation
+from odradek.records.timestamps import OnFarTimestamps
 from odradek.spark.java_patterns import java_pattern
 from odradek.storage.names import TopicPartition, is_internal
 
@@ -66,6 +68,7 @@ class SourceOptions:
         include_headers: Whether the schema has `headers`.
         fail_on_data_loss: Whether missing records are an error.
         isolation: `read_uncommitted` or `read_committed`.
+        far_timestamps: What is done about timestamps outside of the years 1 to 9999.
         min_partitions: The fewest splits wanted.
         max_split_bytes: About the most bytes of a split.
         max_split_records: About the most offsets of a split.
@@ -86,6 +89,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     isolation: Isolation
+    far_timestamps: OnFarTimestamps
     min_partitions: int | None
     max_split_bytes: int
     max_split_records: int | None
@@ -123,6 +127,7 @@ _FOR_BROKERS_ONLY = (
 )
 _NAMES = (
     *("path", "subscribe", "subscribePattern", "assign", "isolation.level", "includeHeaders", "failOnDataLoss"),
+    "farTimestamps",
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
     *("minPartitions", "maxSplitBytes", "maxRecordsPerPartition", "pushDownFilters"),
@@ -185,6 +190,7 @@ class _Parser:
             include_headers=self._boolean("includeHeaders", False),
             fail_on_data_loss=self._boolean("failOnDataLoss", True),
             isolation=isolation,
+            far_timestamps=cast("OnFarTimestamps", self._choice("farTimestamps", ("error", "null"), "error")),
             min_partitions=self._number("minPartitions"),
             max_split_bytes=self._number("maxSplitBytes") or DEFAULT_SPLIT_BYTES,
             max_split_records=self._number("maxRecordsPerPartition"),

@@ -25,7 +25,7 @@ from odradek.offsets.store import Position, is_same_topic
 from odradek.records.header import BatchHeader
 from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
-from odradek.records.timestamps import bound_ms
+from odradek.records.timestamps import OnFarTimestamps, bound_ms
 from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
@@ -134,10 +134,12 @@ class Split(InputPartition):
     Attributes:
         start_timestamp: The first timestamp wanted, in ms.
         end_timestamp: The timestamp after the last one wanted, in ms.
+        far_timestamps: What is done about timestamps outside of the years 1 to 9999.
     """
 
     start_timestamp = MIN_TIMESTAMP
     end_timestamp = MAX_TIMESTAMP
+    far_timestamps: OnFarTimestamps = "error"
 
     @property
     def size_bytes(self) -> int:

@@ -4,7 +4,8 @@
     timestampType int | headers array<struct<key: string, value: binary>>  (with includeHeaders)
 
 `timestampType` is Kafka's number: 0 CreateTime, 1 LogAppendTime, -1 none; a record without a timestamp has the
-timestamp -1 ms, and one without headers has null, as in that source.
+timestamp -1 ms, and one without headers has null, as in that source. With `farTimestamps` null, a timestamp outside of
+the years 1 to 9999 is null.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
-_NEVER_NULL = frozenset(_TYPES) - {"key", "value", "headers"}
+_NEVER_NULL = frozenset(_TYPES) - {"key", "value", "timestamp", "headers"}
 
 
 def source_schema(*, include_headers: bool) -> StructType:

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.columnar.far_timestamps import FarTimestamps
+from odradek.columnar.header_names import EXACT_SCHEMA
 from odradek.columnar.row_files import RowWriter
 from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, OptionError
 from odradek.inspection.ahead import ahead
@@ -25,7 +27,7 @@ from odradek.kafka.stopping import StoppedError
 from odradek.places.path import PathPlace
 from odradek.places.place import Place
 from odradek.records.isolation import Isolation
-from odradek.records.timestamps import TimeRange
+from odradek.records.timestamps import OnFarTimestamps, TimeRange
 from odradek.sources.arrow import record_batches
 from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.file_lock import FileLock
@@ -97,16 +99,25 @@ class Export:
         source: The source.
         partitions: The partitions.
         selection: Which of their records.
+        far_timestamps: What is done about timestamps outside of the years 1 to 9999.
 
     Attributes:
         report: What was done so far; read by any thread.
+        far_timestamps: How many timestamps are null because they are outside of those years.
     """
 
-    def __init__(self, source: Place, partitions: Iterable[TopicPartition], selection: Selection) -> None:
+    def __init__(
+        self,
+        source: Place,
+        partitions: Iterable[TopicPartition],
+        selection: Selection,
+        far_timestamps: OnFarTimestamps = "error",
+    ) -> None:
         self.report = ExportReport()
         self._source = source
         self._partitions = list(partitions)
         self._selection = selection
+        self.far_timestamps = FarTimestamps(far_timestamps)
         self._stop = threading.Event()
         self._lock = threading.Lock()
 
@@ -234,7 +245,16 @@ class Export:
 
     def _rows(self, name: TopicPartition, start: int, end: int) -> Iterable[pa.RecordBatch]:
         times = TimeRange(self._selection.since_ms, self._selection.until_ms)
-        rows = record_batches(self._source, name, start, end, times=times, isolation=self._selection.isolation)
+        rows = record_batches(
+            self._source,
+            name,
+            start,
+            end,
+            schema=EXACT_SCHEMA,
+            times=times,
+            isolation=self._selection.isolation,
+            far_timestamps=self.far_timestamps,
+        )
         # One thread decodes while another writes. A broker is waited for in this thread, in which `stop` ends the wait.
         return ahead(rows) if isinstance(self._source, PathPlace) else rows
 

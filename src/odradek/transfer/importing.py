@@ -372,7 +372,13 @@ class _Place:
             return
         held, self._last = self._last, None
         (same,) = rows.filter(pc.equal(rows.column("offset"), held.offset)).to_pylist() or [None]
-        headers = [] if same is None else [(header["key"], header["value"]) for header in same["headers"] or []]
+        headers = (
+            []
+            if same is None
+            else [
+                (header["key"].decode("utf-8", "surrogateescape"), header["value"]) for header in same["headers"] or []
+            ]
+        )
         if same is None or (same["key"], same["value"], headers) != (
             held.key,
             held.value,

@@ -1,4 +1,4 @@
-"""Files of records in four formats, written and read as Arrow rows with the columns of `odradek.columnar.SCHEMA`.
+"""Files of records in four formats, written and read as Arrow rows, with the names of headers as bytes.
 
     parquet   compressed with zstd; row groups of 32 MB at most, so that memory stays flat
     arrow     Arrow's IPC file format (Feather V2), compressed with zstd
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from odradek.columnar.header_names import names_as_bytes, names_as_text
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
 from odradek.columnar.row_files import ParquetWriter, RowWriter
 from odradek.errors import FormatError, LogError
@@ -33,13 +34,18 @@ _CSV_BLOCK_BYTES = 32 << 20
 """A record must fit into it: pyarrow parses CSV block by block."""
 
 
+class _ParquetWriter(ParquetWriter):
+    def write(self, rows: pa.RecordBatch) -> None:
+        super().write(names_as_text(rows))
+
+
 class _ArrowWriter(RowWriter):
     def __init__(self, out: BinaryIO) -> None:
         super().__init__(out)
         self._writer = pa.ipc.new_file(out, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows)
+        self._writer.write_batch(names_as_text(rows))
 
     def finish(self) -> None:
         self._writer.close()
@@ -65,7 +71,7 @@ class _TextWriter(RowWriter):
 
 
 _WRITERS: Mapping[str, Callable[[BinaryIO], RowWriter]] = {
-    "parquet": ParquetWriter,
+    "parquet": _ParquetWriter,
     "arrow": _ArrowWriter,
     "jsonl": lambda out: _TextWriter(out, "jsonl"),
     "csv": lambda out: _TextWriter(out, "csv", CSV_HEADING),
@@ -91,7 +97,7 @@ def format_of(path: Path) -> str | None:
 def read_rows(
     source: Path | BinaryIO, form: str, *, key_field: str | None = None, name: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, with the columns of `odradek.columnar.SCHEMA`; one that the file lacks is null.
+    """Yield the rows of a file, with the columns of `EXACT_SCHEMA`; one that the file lacks is null.
 
     Args:
         source: The file, or for the formats of `STREAMS` an open one.
@@ -154,7 +160,7 @@ def _normal(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
             raise FormatError(f"a record's {name} is {least}", path=where)
     if pc.list_flatten(rows.column("headers")).field("key").null_count:
         raise FormatError("a header has no name", path=where)
-    return rows
+    return names_as_bytes(rows)
 
 
 def _read_json(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from typing_extensions import Buffer
 
 from odradek.columnar.encode import column_rows
-from odradek.columnar.record_schema import COLUMNS, SCHEMA
+from odradek.columnar.header_names import EXACT_SCHEMA
+from odradek.columnar.record_schema import COLUMNS
 from odradek.errors import FormatError
 from odradek.inspection.record_json import head
 from odradek.records.kernels.lines import LineFormatter
@@ -156,12 +157,12 @@ class TextReader:
 def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
     arrays = []
-    for field, column in zip(SCHEMA, columns, strict=True):
+    for field, column in zip(EXACT_SCHEMA, columns, strict=True):
         if pa.types.is_timestamp(field.type):
             arrays.append(pa.array(column, pa.int64()).cast(field.type))
         else:
             arrays.append(pa.array(column, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=EXACT_SCHEMA)
 
 
 def _text(record: dict[str, Any], name: str) -> str | None:
@@ -211,7 +212,8 @@ def _header(pair: Any) -> dict[str, Any]:
     if not isinstance(pair, (list, tuple)):
         raise ValueError(f"a header is {pair!r:.40}, not a name and a value")
     name, value = pair
-    if not isinstance(name, str):
+    if isinstance(name, str):
+        return {"key": name.encode(), "value": _bytes_of(value)}
+    if not isinstance(name, dict) or list(name) != ["base64"] or not isinstance(name["base64"], str):
         raise ValueError(f"a header's name is {name!r:.40}, not text")
-    name.encode()
-    return {"key": name, "value": _bytes_of(value)}
+    return {"key": _bytes_of(name), "value": _bytes_of(value)}

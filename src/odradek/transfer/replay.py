@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from odradek.columnar.record_schema import SCHEMA
+from odradek.columnar.header_names import EXACT_SCHEMA
 from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, OptionError
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.kafka.stopping import StoppedError, stopped_by
@@ -78,7 +78,7 @@ class ReplayReport:
     damaged: list[FormatError] = field(default_factory=list)
 
 
-_NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+_NO_ROWS = pa.RecordBatch.from_pylist([], schema=EXACT_SCHEMA)
 
 
 def names_there(partitions: Iterable[TopicPartition], names: Mapping[str, str]) -> dict[str, str]:
@@ -280,7 +280,7 @@ class _PartitionReplay:
         raise LogError(f"{self._into} of {self._target.address} holds other records than {self._partition}")
 
     def _rows(self, start: int, end: int, isolation: Isolation) -> Iterable[pa.RecordBatch]:
-        return record_batches(self._source, self._partition, start, end, isolation=isolation)
+        return record_batches(self._source, self._partition, start, end, schema=EXACT_SCHEMA, isolation=isolation)
 
     def first_ms(self) -> int | None:
         """Return the timestamp of the record that comes next, or None."""

@@ -10,7 +10,7 @@ A segment without an offset that may pass gives no fragment.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,8 +32,10 @@ from odradek.columnar.dataset.pruning import (
 )
 from odradek.columnar.dataset.pulled import PulledBatches
 from odradek.columnar.decode import DEFAULT_ROWS, MIN_TIMESTAMP
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.record_schema import SCHEMA, select
 from odradek.records.isolation import Isolation
+from odradek.records.timestamps import OnFarTimestamps
 from odradek.storage.log.log import Log
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.timestamp_lookup import largest_timestamp
@@ -52,10 +54,12 @@ class Reading(NamedTuple):
     Attributes:
         isolation: `read_uncommitted` or `read_committed`.
         check_crc: Whether each batch's checksum is verified.
+        far_timestamps: What is done about timestamps outside of the years 1 to 9999.
     """
 
     isolation: Isolation
     check_crc: bool
+    far_timestamps: OnFarTimestamps = "error"
 
 
 class Range(NamedTuple):
@@ -85,7 +89,14 @@ class Range(NamedTuple):
         """Return how many records it has."""
         return count_records(self.log, self.start_offset, self.end_offset, self._aborted(reading))
 
-    def batches(self, reading: Reading, schema: pa.Schema, rows: int, since_ms: int | None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self,
+        reading: Reading,
+        schema: pa.Schema,
+        rows: int,
+        since_ms: int | None,
+        far_timestamps: FarTimestamps | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Decode it: record batches of a schema; rows from before a time may be left out."""
         if _CONSTANT.issuperset(schema.names):
             yield from self._constants(schema, self.count(reading))
@@ -103,6 +114,7 @@ class Range(NamedTuple):
             check_crc=reading.check_crc,
             rows=rows,
             may_have_gaps=self.log.may_have_gaps,
+            far_timestamps=far_timestamps,
         )
 
     def _constants(self, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
@@ -216,8 +228,15 @@ def scanner_of(
     names = [name for name in SCHEMA.names if name in needed | pruning.columns]
     schema = select(names or ["partition"])
     rows = max(1, min(batch_size, DEFAULT_ROWS))
+
+    def batches() -> Generator[pa.RecordBatch]:
+        far_timestamps = FarTimestamps(reading.far_timestamps)
+        for part in joined(parts):
+            yield from part.batches(reading, schema, rows, since_ms, far_timestamps)
+        far_timestamps.warn()
+
     return pds.Scanner.from_batches(
-        PulledBatches(batch for part in joined(parts) for batch in part.batches(reading, schema, rows, since_ms)),
+        PulledBatches(batches()),
         schema=schema,
         columns=columns,
         filter=pruning.filter,

@@ -26,8 +26,10 @@ from odradek.columnar.dataset.fragments import (
 )
 from odradek.columnar.dataset.pruning import Expression, Pruning, place, unread
 from odradek.columnar.decode import DEFAULT_ROWS
+from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.record_schema import SCHEMA
 from odradek.records.isolation import Isolation, check_isolation
+from odradek.records.timestamps import OnFarTimestamps
 from odradek.storage.directory.choice import choose
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
@@ -211,6 +213,7 @@ def dataset(
     partitions: int | Iterable[int] | None = None,
     isolation: Isolation = "read_uncommitted",
     check_crc: bool = True,
+    far_timestamps: OnFarTimestamps = "error",
 ) -> LogDataset:
     """Open topics of a log directory as a table that queries are pushed down into.
 
@@ -225,24 +228,26 @@ def dataset(
         partitions: A partition's number or several; all if None.
         isolation: `read_uncommitted` or `read_committed`.
         check_crc: Whether each batch's checksum is verified as it is decoded.
+        far_timestamps: What a scan does about a timestamp outside of the years 1 to 9999: `error`, or `null`, as
+            `odradek.scan` does.
 
     Returns:
         A `pyarrow.dataset.Dataset`.
 
     Raises:
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
-        OptionError: An isolation level that does not exist.
+        OptionError: An isolation level that does not exist, or another choice for `far_timestamps`.
         LogError: There is no such folder.
     """
     check_isolation(isolation)
     checked_flag("check_crc", check_crc)
+    FarTimestamps(far_timestamps)
     # An iterator gives them only once.
     wanted = None if topics is None else checked_topics(topics)
     numbers = list(partitions) if isinstance(partitions, Iterable) else partitions
     # Logs are opened when they are first read: the current directory may be another one then.
     folder = os.path.abspath(path)  # noqa: PTH100 - a Path would follow links
-    again = partial(dataset, folder, wanted, partitions=numbers, isolation=isolation, check_crc=check_crc)
+    reading = Reading(isolation, check_crc, far_timestamps)
+    again = partial(dataset, folder, wanted, partitions=numbers, **reading._asdict())
     logs = LogDirectory(folder)
-    return LogDataset(
-        logs, choose(logs.topic_partitions(), wanted, numbers, path=logs.path), Reading(isolation, check_crc), again
-    )
+    return LogDataset(logs, choose(logs.topic_partitions(), wanted, numbers, path=logs.path), reading, again)

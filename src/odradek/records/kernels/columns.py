@@ -11,7 +11,7 @@ Source in Kafka: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`, `Abstrac
 import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.odradek.records.kernels import arrow_memory, wire
 from cython.cimports.odradek.records.kernels.arena import Arena
 from cython.cimports.odradek.records.kernels.record import (
@@ -54,7 +54,6 @@ class ColumnDecoder:
     max_bytes: int64_t
     part_rows: int64_t
     part_bytes: int64_t
-    timestamp_scale: int64_t
     selection: Selection
     memory: arrow_memory.ArrowMemory
     arena: Arena
@@ -89,7 +88,6 @@ class ColumnDecoder:
         end_offset=(1 << 63) - 1,
         start_timestamp=-(1 << 63),
         end_timestamp=(1 << 63) - 1,
-        timestamp_scale=1,
         aborted=(),
         ordered=False,
         contiguous=False,
@@ -106,7 +104,6 @@ class ColumnDecoder:
         self.max_bytes = max_bytes
         self.part_rows = part_rows
         self.part_bytes = part_bytes
-        self.timestamp_scale = timestamp_scale
 
     def __len__(self):
         return self.memory.rows
@@ -195,7 +192,6 @@ class ColumnDecoder:
         max_timestamp: int64_t = self.info.max_timestamp
         append_time: cython.bint = self.info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         kind: uint8_t = 1 if append_time else 0
-        scale: int64_t = self.timestamp_scale
         wants_key: cython.bint = self.memory.wants_key
         wants_value: cython.bint = self.memory.wants_value
         wants_headers: cython.bint = self.memory.wants_headers
@@ -297,7 +293,7 @@ class ColumnDecoder:
             offsets[row] = offset
             types[row] = kind
             nulls += timestamp == -1
-            timestamps[row] = cython.cast(int64_t, cython.cast(uint64_t, timestamp) * scale)
+            timestamps[row] = timestamp
             row += 1
         if p != stop:
             return self._refuse(p - start, count, b"bytes left over after the last record")
@@ -363,9 +359,7 @@ class ColumnDecoder:
                 int32_t, self.memory.header_count
             )
         cython.cast(cython.pointer(int64_t), self.memory.offsets)[self.memory.rows] = offset
-        cython.cast(cython.pointer(int64_t), self.memory.timestamps)[self.memory.rows] = cython.cast(
-            int64_t, cython.cast(uint64_t, timestamp) * self.timestamp_scale
-        )
+        cython.cast(cython.pointer(int64_t), self.memory.timestamps)[self.memory.rows] = timestamp
         self.memory.types[self.memory.rows] = kind
         self.memory.timestamp_nulls += timestamp == -1
         self.memory.types_met |= 1 << kind

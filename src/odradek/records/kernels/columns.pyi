@@ -26,7 +26,6 @@ class ColumnDecoder:
         end_offset: int = ...,
         start_timestamp: int = ...,
         end_timestamp: int = ...,
-        timestamp_scale: int = 1,
         aborted: Sequence[tuple[int, int, int]] = (),
         ordered: bool = False,
         contiguous: bool = False,

@@ -268,7 +268,7 @@ class LineFormatter(BatchWalk):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _string(self, data: Bytes, size: int64_t, form: cython.int, any_bytes: cython.bint) -> wire.Status:
+    def _string(self, data: Bytes, size: int64_t, form: cython.int) -> wire.Status:
         """Write bytes as text, without quotes; `BAD_RECORD`, and nothing written, where they are not UTF-8."""
         p: Bytes = data
         end: Bytes = data + size
@@ -286,7 +286,7 @@ class LineFormatter(BatchWalk):
             elif form == _CSV:
                 out = put_csv_part(out, cython.address(p), stop, end)
             else:
-                out = put_json_part(out, cython.address(p), stop, end, any_bytes)
+                out = put_json_part(out, cython.address(p), stop, end)
             if out == cython.NULL:
                 self._used = before
                 return wire.BAD_RECORD
@@ -341,9 +341,17 @@ class LineFormatter(BatchWalk):
             status = self._json(data, size)
             if status != wire.BAD_RECORD:
                 return status
+        return self._quoted(data, size, form)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _quoted(self, data: Bytes, size: int64_t, form: cython.int) -> wire.Status:
+        """Write bytes as text, in quotes, or as base64 where they are not UTF-8."""
+        status: wire.Status
         if not self._put(b'"'):
             return wire.NO_MEMORY
-        status = self._string(data, size, form, False)
+        status = self._string(data, size, form)
         if status == wire.BAD_RECORD:
             self._used -= 1
             if form == _TEXT:
@@ -414,6 +422,7 @@ class LineFormatter(BatchWalk):
         index: int64_t
         start: int64_t
         count: int64_t = record.header_count
+        form: cython.int = _TEXT if self._form == _TEXT else _JSONL
         if self._form == _TEXT:
             if count == 0:
                 return wire.OK
@@ -428,20 +437,15 @@ class LineFormatter(BatchWalk):
         for index in range(count):
             read_header_pair(cython.address(p), record.end, cython.address(header))
             if self._form == _TEXT:
-                if not self._put(b', "' if index else b'"'):
+                if index and not self._put(b", "):
                     return wire.NO_MEMORY
-            elif not self._put(b',["' if index else b'["'):
+            elif not self._put(b",[" if index else b"["):
                 return wire.NO_MEMORY
-            status = self._string(header.name, header.name_size, _JSONL, True)
-            if status == wire.OK and not self._put(b'": ' if self._form == _TEXT else b'",'):
+            status = self._quoted(header.name, header.name_size, form)
+            if status == wire.OK and not self._put(b": " if self._form == _TEXT else b","):
                 status = wire.NO_MEMORY
             if status == wire.OK:
-                status = self._bytes(
-                    header.value,
-                    header.value_size,
-                    _TEXT if self._form == _TEXT else _JSONL,
-                    self._redacts_headers,
-                )
+                status = self._bytes(header.value, header.value_size, form, self._redacts_headers)
             if status != wire.OK:
                 return status
             if self._form != _TEXT and not self._put(b"]"):
@@ -613,7 +617,7 @@ class LineFormatter(BatchWalk):
                 read_header_pair(cython.address(p), record.end, cython.address(header))
                 if index and not self._put(b","):
                     return wire.NO_MEMORY
-                status = self._string(header.name, header.name_size, _KAFKA, False)
+                status = self._string(header.name, header.name_size, _KAFKA)
                 if status != wire.OK:
                     return status
             if not self._put(b"]"):
@@ -624,13 +628,13 @@ class LineFormatter(BatchWalk):
             if record.key_size >= 0:
                 if not self._put(b" key: "):
                     return wire.NO_MEMORY
-                status = self._string(record.key, record.key_size, _KAFKA, False)
+                status = self._string(record.key, record.key_size, _KAFKA)
                 if status != wire.OK:
                     return status
             if record.value_size >= 0:
                 if not self._put(b" payload: "):
                     return wire.NO_MEMORY
-                status = self._string(record.value, record.value_size, _KAFKA, False)
+                status = self._string(record.value, record.value_size, _KAFKA)
                 if status != wire.OK:
                     return status
         if self._used == start + 1:

@@ -239,7 +239,7 @@ cdef inline uint32_t unsafe_character(const uint8_t* p, int size) noexcept nogil
 
 
 cdef inline uint8_t* put_json_part(
-    uint8_t* out, const uint8_t** position, const uint8_t* stop, const uint8_t* end, bint any_bytes
+    uint8_t* out, const uint8_t** position, const uint8_t* stop, const uint8_t* end
 ) noexcept nogil:
     """Write characters of a JSON string from `position` on, up to `stop` or a few bytes more.
 
@@ -248,7 +248,6 @@ cdef inline uint8_t* put_json_part(
         position: Where to start; gets where it ended.
         stop: Where to end, or soon after.
         end: The end of the string.
-        any_bytes: Whether a byte that is not UTF-8 is written as the surrogate that stands for it, as Python does.
 
     Returns:
         The end of what was written; NULL where the bytes are not UTF-8.
@@ -271,14 +270,7 @@ cdef inline uint8_t* put_json_part(
         while p < stop and p[0] >= 0x80:
             size = utf8_size(p, end - p)
             if size < 0:
-                if not any_bytes:
-                    return NULL
-                out[0] = 0xED
-                out[1] = 0xB0 | (p[0] >> 6)
-                out[2] = 0x80 | (p[0] & 0x3F)
-                out += 3
-                p += 1
-                continue
+                return NULL
             character = unsafe_character(p, size)
             if character:
                 out = put_escape(out, character)
