@@ -16,11 +16,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.columnar.far_timestamps import FarTimestamps, far_rows
+from odradek.columnar.far_timestamps import FarTimestamps, far_rows, int64_scalar
 from odradek.errors import CorruptRecordError, DecompressedSizeError, FormatError, MissingRecordsError
 from odradek.records.arrow_layout import BytesColumn, Columns
 from odradek.records.batch import each_record
 from odradek.records.compression import LARGE_BYTES, MAX_DECOMPRESSED_BYTES, Decompressor
+from odradek.records.header import NO_TIMESTAMP
 from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.large_section import LargeSection
 from odradek.records.payload import compressed_part, records_section
@@ -47,7 +48,9 @@ MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
 MAX_OFFSET = (1 << 63) - 1
 
-_NO_NUMBER = pa.scalar(None, pa.int64())
+_NO_NUMBER = pa.nulls(1, pa.int64())[0]
+_NO_TIMESTAMP = int64_scalar(NO_TIMESTAMP)
+_US_IN_MS = int64_scalar(1000)
 _TIMESTAMP_TYPE_NAMES = ("CreateTime", "LogAppendTime", None)
 _TIMESTAMP_TYPE_CODES = (0, 1, -1)
 
@@ -169,9 +172,9 @@ class _Rows:
             times = pc.if_else(self.far, _NO_NUMBER, times)
         if kind.unit == "us":
             # Spark's: none is -1 ms.
-            return pc.multiply(times, 1000).view(kind)
+            return pc.multiply(times, _US_IN_MS).view(kind)
         if self._taken.timestamp_nulls:
-            times = pc.if_else(pc.equal(times, -1), _NO_NUMBER, times)
+            times = pc.if_else(pc.equal(times, _NO_TIMESTAMP), _NO_NUMBER, times)
         return times.view(kind)
 
     def _integers(self, buffer: Any) -> pa.Array:

@@ -8,6 +8,7 @@ has one rule: an error that names the record, or null and a count. `read`, `dump
 from __future__ import annotations
 
 import threading
+from array import array
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,14 @@ import pyarrow.compute as pc
 from odradek.errors import OptionError, TimestampOutOfRangeError
 from odradek.records.timestamps import FIRST_MS, LAST_MS, OnFarTimestamps, warn_caller
 from odradek.storage.names import TopicPartition
+
+
+def int64_scalar(number: int) -> pa.Scalar:
+    """Return a number as Arrow has it: to convert one of Python's, pyarrow imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", [number]))])[0]
+
+
+_FIRST, _LAST = int64_scalar(FIRST_MS), int64_scalar(LAST_MS)
 
 
 def far_rows(timestamps: pa.Array) -> pa.Array | None:
@@ -27,7 +36,7 @@ def far_rows(timestamps: pa.Array) -> pa.Array | None:
     least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
     if least is None or (least >= FIRST_MS and greatest <= LAST_MS):
         return None
-    return pc.or_(pc.less(timestamps, FIRST_MS), pc.greater(timestamps, LAST_MS))
+    return pc.or_(pc.less(timestamps, _FIRST), pc.greater(timestamps, _LAST))
 
 
 class FarTimestamps:

@@ -161,7 +161,7 @@ def test_what_dump_prints_becomes_records(source: str, tmp_path: Path) -> None:
         ('{"value":{"base64":"?"}}', "value is no byte string: "),
         ('{"value":"\\ud800"}', "value is no byte string: "),
         ('{"headers":[["a"]]}', "a header must be [name, value], not "),
-        ('{"headers":[["\\ud800","a"]]}', "the name of a header is no text: "),
+        ('{"headers":[["\\ud800","a"]]}', "the name of a header is no byte string: "),
         ('{"partition":-1}', "the partition must be a number, not -1"),
         ('{"timestamp":"now"}', "the timestamp must be a number of milliseconds, not "),
         ("[" * 100_000, "it is not JSON: "),

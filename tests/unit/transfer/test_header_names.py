@@ -16,6 +16,7 @@ from odradek.cli.app import main
 from odradek.errors import FormatError
 from odradek.inspection.record_json import LineWriter
 from odradek.mcp.untrusted import untrusted_part
+from odradek.sources.condition import Row
 from odradek.storage.names import TopicPartition
 from odradek.transfer.record_text import TextReader
 
@@ -101,7 +102,8 @@ def test_export_and_import(folder: Path, tmp_path: Path, form: str) -> None:
 def test_agents_are_shown_the_bytes(folder: Path) -> None:
     with odradek.open(folder, "r") as logs:
         record = next(iter(logs["h", 0].read()))
-    assert untrusted_part(record, 100)["headers"][0] == [{"base64": "wyg=", "bytes": 2}, "1"]
+    row = Row(TopicPartition("h", 0), record, record.key, record.value, record.headers, 1, {})
+    assert untrusted_part(row, 100)["headers"][0] == [{"base64": "wyg=", "bytes": 2}, "1"]
 
 
 @pytest.mark.parametrize("name", ['{"base64": 5}', '{"base64": "?"}', '{"x": "y"}', "7", "null", '"\\ud800"', "[]"])
