@@ -5,7 +5,7 @@
     subscribe                     t1,t2                             | one of the three
     subscribePattern              a regular expression of names     |
     assign                        {"t1": [0, 1]}                    |
-    startingOffsets, endingOffsets  earliest, latest or {"t1": {"0": 23, "1": -2}}     (-2 earliest, -1 latest)
+    startingOffsets, endingOffsets  earliest, latest or {"t1": {"0": 23, "1": -2}, "t2": "latest"}  (-2 earliest, -1 latest)
     startingTimestamp, startingOffsetsByTimestamp, endingTimestamp, endingOffsetsByTimestamp      milliseconds
     isolation.level               read_uncommitted (the default) or read_committed
     farTimestamps                 error (the default) or null: of those outside of the years 1 to 9999
@@ -24,6 +24,7 @@ from typing import cast
 
 from odradek.arguments import today
 from odradek.errors import OptionError
+from odradek.offsets.stream_offsets import is_topic
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import OnFarTimestamps
 from odradek.spark.java_patterns import java_pattern
@@ -31,6 +32,7 @@ from odradek.storage.names import TopicPartition, is_internal
 
 EARLIEST = -2
 LATEST = -1
+_EDGES = {"earliest": EARLIEST, "latest": LATEST}
 MEGABYTE = 1 << 20
 DEFAULT_SPLIT_BYTES = 128 * MEGABYTE
 
@@ -40,13 +42,15 @@ class OffsetSpec:
     """Where to start, or to end: one rule for all partitions, or an offset for each.
 
     Attributes:
-        default: `EARLIEST` or `LATEST`, for partitions that `offsets` does not name; None if it must name all.
+        default: `EARLIEST` or `LATEST`, for partitions that nothing else names; None if all must be named.
+        topics: `EARLIEST` or `LATEST`, for all partitions of a topic.
         offsets: The offset of each partition, or `EARLIEST` or `LATEST`.
         timestamp: In all partitions, the first offset at or after this time in ms.
         timestamps: The same, with a time for each partition.
     """
 
     default: int | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp: int | None = None
     timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -104,6 +108,10 @@ class SourceOptions:
             # As in Spark's own source: in a part of the name, and in no internal topic's.
             return not is_internal(topic) and java_pattern(self.pattern).search(topic) is not None
         return topic in self.topics
+
+    def wants_partition(self, name: TopicPartition) -> bool:
+        """Return whether a partition is subscribed to."""
+        return self.wants(name.topic) if self.partitions is None else name in self.partitions
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
@@ -256,16 +264,17 @@ class _Parser:
         if offsets is None:
             return OffsetSpec(default)
         word = offsets.strip().lower()
-        if word in ("earliest", "latest"):
-            return OffsetSpec(EARLIEST if word == "earliest" else LATEST)
+        if word in _EDGES:
+            return OffsetSpec(_EDGES[word])
         if told := today(word):
             raise OptionError(f"{prefix}Offsets: expected earliest, latest or JSON, not {word}{told}")
-        return OffsetSpec(offsets=parse_offsets(offsets, f"{prefix}Offsets"))
+        topics: dict[str, int] = {}
+        return OffsetSpec(offsets=parse_offsets(offsets, f"{prefix}Offsets", topics=topics), topics=topics)
 
     def _refuse_empty_ranges(self, starting: OffsetSpec, ending: OffsetSpec) -> None:
-        if starting.default == LATEST or LATEST in starting.offsets.values():
+        if LATEST in (starting.default, *starting.topics.values(), *starting.offsets.values()):
             raise OptionError("startingOffsets: a batch query that starts at the latest offset reads nothing")
-        if ending.default == EARLIEST or EARLIEST in ending.offsets.values():
+        if EARLIEST in (ending.default, *ending.topics.values(), *ending.offsets.values()):
             raise OptionError("endingOffsets: a batch query that ends at the earliest offset reads nothing")
 
     def _choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
@@ -327,13 +336,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[found[0]]}?" if found else ""
 
 
-def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicPartition, int]:
+def parse_offsets(
+    text: str, name: str, *, least: int = EARLIEST, topics: dict[str, int] | None = None
+) -> dict[TopicPartition, int]:
     """Read `{"topic": {"0": 23, "1": -2}}`.
 
     Args:
         text: The JSON.
         name: The option, for the error.
         least: The smallest number allowed.
+        topics: Gets `EARLIEST` or `LATEST` of topics with a word in the place of offsets; None refuses it.
 
     Raises:
         OptionError: The text does not have this form.
@@ -347,6 +359,12 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
     if not isinstance(content, dict) or not content:
         raise OptionError(f"{name}: expected JSON such as {example}, not {text!r:.100}")
     for topic, partitions in content.items():
+        if not is_topic(topic):
+            # What a stream's progress has beside the offsets.
+            continue
+        if topics is not None and isinstance(partitions, str) and (word := partitions.strip().lower()) in _EDGES:
+            topics[topic] = _EDGES[word]
+            continue
         if not isinstance(partitions, dict):
             raise OptionError(f"{name}: topic {topic} needs an object such as {example}")
         for partition, offset in partitions.items():

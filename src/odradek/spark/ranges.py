@@ -335,10 +335,16 @@ def resolve(
         return offsets
     if spec.default is not None:
         return {partition: _edge(spec.default, held) for partition, held in bounds.items()}
-    _require_same(f"{name}Offsets", spec.offsets, bounds)
+    known = {partition.topic for partition in bounds}
+    if unknown := sorted(spec.topics.keys() - known):
+        raise OptionError(f"{name}Offsets names topics that are not read: {', '.join(unknown)}")
+    of_topics = {partition: spec.topics[partition.topic] for partition in bounds if partition.topic in spec.topics}
+    offsets = {**of_topics, **spec.offsets}
+    # The other one is refused in a batch query, which would read nothing.
+    hint = " (-2 is earliest)" if name == "starting" else " (-1 is latest)"
+    _require_same(f"{name}Offsets", offsets, bounds, hint)
     return {
-        partition: offset if offset >= 0 else _edge(offset, bounds[partition])
-        for partition, offset in spec.offsets.items()
+        partition: offset if offset >= 0 else _edge(offset, bounds[partition]) for partition, offset in offsets.items()
     }
 
 
@@ -347,13 +353,14 @@ def _edge(which: int, held: Bounds) -> int:
     return held.start_offset if which == EARLIEST else held.end_offset
 
 
-def _require_same(option: str, named: Collection[TopicPartition], subscribed: Collection[TopicPartition]) -> None:
+def _require_same(
+    option: str, named: Collection[TopicPartition], subscribed: Collection[TopicPartition], hint: str = ""
+) -> None:
     missing = sorted(set(subscribed) - set(named))
     unknown = sorted(set(named) - set(subscribed))
     if missing:
         raise OptionError(
-            f"{option} must name every partition that is read; missing: {', '.join(map(str, missing))} "
-            "(-2 is earliest, -1 latest)"
+            f"{option} must name every partition that is read; missing: {', '.join(map(str, missing))}{hint}"
         )
     if unknown:
         raise OptionError(f"{option} names partitions that are not read: {', '.join(map(str, unknown))}")

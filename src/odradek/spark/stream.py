@@ -120,15 +120,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last_batch = time.monotonic()
         at_end = [name for name, held in bounds.items() if name in started and started[name].offset == held.end_offset]
         self._watch.look(topics.open_transactions, at_end)
-        # What did not grow stays as it is, or Spark would start a batch for it.
-        ends = {
-            name: place
-            if place.offset <= bounds[name].end_offset
-            else position_at(bounds[name], bounds[name].end_offset)
-            for name, place in started.items()
-            if name in bounds
-        }
-        ends.update({name: position_at(bounds[name], end) for name, _, end in ranges})
+        ends = {name: position_at(bounds[name], end) for name, _, end in ranges}
+        for name, place in started.items():
+            if name in bounds and place.offset > bounds[name].end_offset:
+                ends.setdefault(name, position_at(bounds[name], bounds[name].end_offset))
+            elif name in bounds or self._options.wants_partition(name):
+                # What did not grow stays as it is, or Spark would start a batch for it. What is away keeps its place,
+                # and the id that tells it from another topic of that name, until it is back.
+                ends.setdefault(name, place)
         self._seen = bounds
         self._wait.answered()
         return format_stream_offsets(ends)

@@ -8,6 +8,7 @@ import pytest
 
 import odradek
 from odradek.errors import OptionError, TimestampWarning
+from odradek.offsets.stream_offsets import parse_stream_offsets
 from odradek.records import Record
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError, LossCause, OffsetRange, plan_batch
@@ -91,7 +92,8 @@ def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_pla
     stream = stream_of(tmp_path)
     start = stream.initialOffset()
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
-    assert (end["t"]["0"], end["t"]["1"], end["t"]["topic_id"]) == (2, 0, start["t"]["topic_id"])
+    assert end["t"] == {"0": 2, "1": 0}
+    assert None not in {place.topic_id for place in parse_stream_offsets(end).values()}
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
     with odradek.open(tmp_path) as logs:
         logs.delete_topic("t")
@@ -119,7 +121,7 @@ def test_a_stream_notices_a_log_that_was_cut_and_has_grown_past_the_place(tmp_pa
     checkpoint.write_text("0\n1\n0 0\n")
     stream = stream_of(tmp_path)
     end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
-    assert end["t"]["leader_epochs"] == {"0": 0}
+    assert parse_stream_offsets(end)[TopicPartition("t", 0)].leader_epoch == 0
     checkpoint.write_text("0\n2\n0 0\n1 8\n")
     # Nothing came, so there is no batch only because the leader changed.
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
@@ -180,3 +182,43 @@ def test_a_log_that_was_damaged_after_it_was_closed_is_not_taken_for_a_shorter_o
     # What a crash left is another matter: the end may never have been there.
     (tmp_path / ".kafka_cleanshutdown").unlink()
     assert plan_batch(open_topics(strict), strict) == [OffsetRange(name, 0, 1)]
+
+
+@pytest.mark.parametrize("more", [{}, {"subscribePattern": "^t$"}, {"assign": '{"t": [0, 1]}'}])
+def test_a_topic_that_is_away_keeps_its_place_and_its_id(tmp_path: Path, more: dict[str, str]) -> None:
+    """It is not read twice when it is back, and noticed if it is another one (SPARK-41375)."""
+    create_log(tmp_path / "data", "t", [b"x"] * 3, partitions=2)
+    create_log(tmp_path / "data", "u", [b"y"])
+    options = {"path": str(tmp_path / "data"), "startingOffsets": "earliest", "failOnDataLoss": "false"}
+
+    def opened(**more: str) -> StreamReader:
+        parsed = SourceOptions.parse(options | (more or {"subscribe": "t,u"}), streaming=True)
+        return StreamReader(parsed, arrow_schema(source_schema(include_headers=False)))
+
+    stream = opened(**more)
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert end["t"] == {"0": 3, "1": 0}
+    for number in (0, 1):
+        (tmp_path / "data" / f"t-{number}").rename(tmp_path / f"away-{number}")
+    for reader in (stream, again := opened(**more)):
+        for _ in range(2):
+            assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+            assert reader.partitions(end, end) == []
+    for number in (0, 1):
+        (tmp_path / f"away-{number}").rename(tmp_path / "data" / f"t-{number}")
+    for reader in (stream, again):
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    # What is no longer asked for is let go.
+    other = opened(subscribe="u")
+    assert "t" not in other.latestOffset(end, other.getDefaultReadLimit())
+    with odradek.open(tmp_path / "data") as logs:
+        logs.delete_topic("t")
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", partitions=2)
+        logs["t", 0].append([Record(value=b"new")] * 5)
+    for reader in (stream, again):
+        with pytest.raises(DataLossError, match="created again under the same name"):
+            reader.latestOffset(end, reader.getDefaultReadLimit())
+        reader.stop()
+    other.stop()

@@ -122,6 +122,8 @@ def test_a_loss_is_an_error_or_what_is_left_is_read() -> None:
         (OffsetSpec(-2), {A: 10, B: 0}),
         (OffsetSpec(-1), {A: 100, B: 5}),
         (OffsetSpec(offsets={A: 50, B: -1}), {A: 50, B: 5}),
+        (OffsetSpec(offsets={A: 50}, topics={"b": -2}), {A: 50, B: 0}),
+        (OffsetSpec(topics={"a": -1, "b": -2}), {A: 100, B: 0}),
     ],
 )
 def test_resolves_rules(spec: OffsetSpec, offsets: dict[TopicPartition, int]) -> None:
@@ -129,11 +131,18 @@ def test_resolves_rules(spec: OffsetSpec, offsets: dict[TopicPartition, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("offsets", "said"), [({A: 1}, "missing: b-0"), ({A: 1, B: 1, TopicPartition("c", 3): 1}, "not read: c-3")]
+    ("name", "spec", "said"),
+    [
+        ("starting", OffsetSpec(offsets={A: 1}), r"missing: b-0 \(-2 is earliest\)$"),
+        ("ending", OffsetSpec(topics={"b": -1}), r"missing: a-0 \(-1 is latest\)$"),
+        ("starting", OffsetSpec(timestamps={A: 1}), "missing: b-0$"),
+        ("starting", OffsetSpec(offsets={A: 1, B: 1, TopicPartition("c", 3): 1}), "not read: c-3"),
+        ("starting", OffsetSpec(topics={"a": -2, "b": -2, "c": -2}), "topics that are not read: c"),
+    ],
 )
-def test_offsets_name_every_partition_and_no_other(offsets: dict[TopicPartition, int], said: str) -> None:
+def test_offsets_name_every_partition_and_no_other(name: str, spec: OffsetSpec, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        resolve(OffsetSpec(offsets=offsets), "starting", NOBODY, BOUNDS, end_for_later_times=False)
+        resolve(spec, name, NOBODY, BOUNDS, end_for_later_times=False)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 50, 94, 95, 96, 1000])
