@@ -36,16 +36,17 @@ class FolderAdmin(Admin):
     Args:
         path: The folder.
         adopt: Whether a change makes a log directory of a folder of partitions without metadata.
+        create: Whether a change makes the folder, if there is none.
 
     Raises:
-        OSError: It does not exist, or is no folder.
+        OSError: It does not exist, unless it may be made, or is no folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, adopt: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, adopt: bool = False, create: bool = False) -> None:
         self._path = Path(path)
         self._adopt = adopt
         self.address = str(path)
-        if self._path.stat() and not self._path.is_dir():
+        if (self._path.exists() or not create) and self._path.stat() and not self._path.is_dir():
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.address)
         self._place: PathPlace | None = None
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from odradek.admin.record_input import GivenRecord
 from odradek.arguments import is_broker
 from odradek.closing import Closing
-from odradek.errors import RecordRefusedError, UnknownTopicOrPartitionError
+from odradek.errors import LogError, RecordRefusedError, UnknownTopicOrPartitionError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.places.writing import RowWriter, WritableFolder
 from odradek.records.compression import CODECS, Codec
@@ -113,6 +113,8 @@ def open_producer(
     with ExitStack() as opened:
         if is_broker(target):
             return _of_broker(target, topic, config, codec, acks, opened)
+        if not Path(target).exists():
+            raise LogError(f"{target}: there is no such folder; odradek topics create {target} {topic} makes it")
         locate_log_directory(Path(target))
         logs = opened.enter_context(WritableLogDirectory(target))
         partitions = len(logs.topic_partitions(topic))

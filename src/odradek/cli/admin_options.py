@@ -68,9 +68,11 @@ def _complete(ctx: click.Context, incomplete: str, names: Callable[[Admin], list
 
 
 @contextmanager
-def connected(source: str, config: dict[str, str] | None, *, adopt: bool = False) -> Iterator[Admin]:
+def connected(
+    source: str, config: dict[str, str] | None, *, adopt: bool = False, create: bool = False
+) -> Iterator[Admin]:
     """Open a log directory or a broker."""
     from odradek.admin.opening import open_admin
 
-    with progress("connecting"), open_admin(source, config, adopt=adopt) as admin:
+    with progress("connecting"), open_admin(source, config, adopt=adopt, create=create) as admin:
         yield admin

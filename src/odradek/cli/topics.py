@@ -121,13 +121,13 @@ def create(
     if_not_exists: bool,
     adopt: bool,
 ) -> None:
-    """Create TOPIC. An empty folder becomes a log directory.
+    """Create TOPIC. An empty folder becomes a log directory; one that is missing is created.
 
     Example: odradek topics create data events --partitions 3 --config retention.ms=-1
     """
     from odradek.errors import BrokerError, TopicExistsError
 
-    with connected(source, config, adopt=adopt) as admin:
+    with connected(source, config, adopt=adopt, create=True) as admin:
         try:
             admin.create_topic(topic, partitions, settings, replication_factor)
         except BrokerError as error:

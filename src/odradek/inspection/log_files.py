@@ -23,6 +23,7 @@ from pathlib import Path
 from odradek.errors import FormatError, LogError
 from odradek.records import scan_batches
 from odradek.storage import names
+from odradek.storage.directory.deeper import advice_of_deeper
 from odradek.storage.formats import checkpoints
 from odradek.storage.formats.meta_properties import META_PROPERTIES
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA
@@ -327,6 +328,9 @@ def _nameless_segment(path: Path) -> LogFile | None:
 
 
 def _locate_directory(directory: Path, otherwise: str) -> PartitionFolder | LogDirectoryFolder:
+    advice = advice_of_deeper(directory)
+    if advice is not None:
+        raise UnknownPathError(directory, advice)
     if is_partition_directory(directory):
         return partition_folder(directory)
     partitions, problems = _partition_entries(directory)

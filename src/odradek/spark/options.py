@@ -5,7 +5,8 @@
     subscribe                     t1,t2                             | one of the three
     subscribePattern              a regular expression of names     |
     assign                        {"t1": [0, 1]}                    |
-    startingOffsets, endingOffsets  earliest, latest or {"t1": {"0": 23, "1": -2}, "t2": "latest"}  (-2 earliest, -1 latest)
+    startingOffsets, endingOffsets  earliest, latest, {"t": {"0": 23, "1": -2}} or {"t": "latest"};
+                                  as an offset, -2 is earliest and -1 latest
     startingTimestamp, startingOffsetsByTimestamp, endingTimestamp, endingOffsetsByTimestamp      milliseconds
     isolation.level               read_uncommitted (the default) or read_committed
     farTimestamps                 error (the default) or null: of those outside of the years 1 to 9999

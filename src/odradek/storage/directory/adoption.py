@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from odradek.errors import ForeignDirectoryError, FormatError, LogError
+from odradek.storage.directory.deeper import refuse_deeper
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.partition_folders import holds_segments
 from odradek.storage.directory.surrounding import check_outside
@@ -89,6 +90,7 @@ def _check(path: Path, *, adopt: bool) -> None:
         raise LogError(f"{path} cannot be read as a log directory: {error.strerror or error}") from error
     if META_PROPERTIES in names:
         return
+    refuse_deeper(path)
     found = [name for name in names if name not in _NOTHING and not _is_new_bootstrap(path / name)]
     of_cluster = [name for name in found if name in {METADATA_DIRECTORY, BOOTSTRAP_CHECKPOINT}]
     if of_cluster:

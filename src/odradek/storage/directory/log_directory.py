@@ -23,6 +23,7 @@ from odradek.closing import Closing
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.html_table import html_or_reason, html_table
 from odradek.storage.config_def import MAX_INT32
+from odradek.storage.directory.deeper import refuse_deeper
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.listing import Listing, segments_bytes
 from odradek.storage.directory.problems import directory_problems
@@ -79,6 +80,7 @@ class LogDirectory(Uncopied, Closing):
         self._logs: dict[TopicPartition, ReadOnlyLog] = {}
         self._listing = Listing()
         self._look()
+        refuse_deeper(self.path)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}, mode {self.mode!r}{', closed' if self._state.is_closed else ''}>"
