@@ -27,7 +27,7 @@ def test_the_log_directory_within_is_named(tmp_path: Path, disk: str) -> None:
         assert said in done.stderr
     with odradek.open(tmp_path / disk / "other") as logs:
         logs.create_topic("t", partitions=1)
-    with pytest.raises(odradek.ForeignDirectoryError, match="kafka-log0 is one, and 1 more$"):
+    with pytest.raises(odradek.ForeignDirectoryError, match=r"kafka-log0 is one, and 1 more$"):
         odradek.scan(tmp_path / disk)
 
 
