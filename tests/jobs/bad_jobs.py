@@ -281,7 +281,7 @@ KEYS = [
     _changed('path = "orders"', 'path = "ftp://host/orders"', 22, "a URI that begins with"),
     _changed('name = "so_far"', 'name = "so far"', 23, "is not a new name of a view"),
     _changed('name = "so_far"', 'name = "orders"', 23, "is not a new name of a view"),
-    _changed('name = "so_far"', 'name = "so_far"\npartition_by = ["day"]', 24, "topic, date or both"),
+    _changed('name = "so_far"', 'name = "so_far"\npartition_by = ["day", "DAY"]', 24, "names of columns, each once"),
     _changed('name = "so_far"', 'name = "so_far"\npartition_by = "date"', 24, "expected a list"),
     _changed('name = "so_far"', 'name = "so_far"\ncompression = "zip"', 24, "one of none, snappy"),
     _changed('name = "so_far"', 'name = "so_far"\non_held = "ignore"', 24, "error or skip"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
@@ -325,6 +327,54 @@ def test_columns_of_any_name_and_times_of_any_year(spark: SparkSession, tmp_path
     assert found.pop("date=__HIVE_DEFAULT_PARTITION__") == [b"b"]
     assert found.pop("date=2024-10-04") == [b"c"]
     assert list(found.values()) == [[b"a"]]
+
+
+def test_folders_of_any_columns_of_the_view(spark: SparkSession, tmp_path: Path) -> None:
+    """The view's own date is not the record's."""
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", partitions=1)
+        logs["t", 0].append([odradek.Record(value=value) for value in (b"a/b", b"", b"c=%")])
+    view = Transform(
+        "days",
+        "SELECT topic, partition, offset, CAST(value AS STRING) AS status, offset = 1 AS flag, 2024 AS year, "
+        "DATE'2024-02-29' + CAST(offset AS INT) AS date FROM records",
+    )
+    columns = "SELECT year, date, status, flag, offset FROM {} ORDER BY offset"
+    seen: list[list[tuple[Any, ...]]] = []
+    sinks = (
+        ParquetSinkSpec(tmp_path / "out", "days", name="all_days", partition_by=("year", "date", "status", "flag")),
+        ConsoleSinkSpec(columns.format("all_days"), title="all"),
+    )
+    source = {"path": str(tmp_path / "data"), "subscribe": "t"}
+    planned = job(tmp_path, tmp_path, source=source, transforms=(view,), sinks=sinks)
+
+    def look(_: BatchReport) -> None:
+        seen.append([tuple(row) for row in spark.sql(columns.format("all_days")).collect()])
+
+    Pipeline(planned, spark).run(on_batch=look)
+    expected = [
+        (2024, dt.date(2024, 2, 29), "a/b", False, 0),
+        (2024, dt.date(2024, 3, 1), None, True, 1),
+        (2024, dt.date(2024, 3, 2), "c=%", False, 2),
+    ]
+    assert seen == [expected]
+    # Spark infers no booleans of the names of folders.
+    read = columns.replace("flag", "CAST(flag AS BOOLEAN)").format(f"parquet.`{tmp_path / 'out'}`")
+    assert [tuple(row) for row in spark.sql(read).collect()] == expected
+    folders = {str(path.parent.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet")}
+    assert folders == {
+        "year=2024/date=2024-02-29/status=a%2Fb/flag=false",
+        "year=2024/date=2024-03-01/status=__HIVE_DEFAULT_PARTITION__/flag=true",
+        "year=2024/date=2024-03-02/status=c%3D%25/flag=false",
+    }
+    assert compact(tmp_path / "out", 1 << 20)[0] == 0
+    with odradek.open(tmp_path / "data") as logs:
+        logs["t", 0].append(value=b"d")
+    other = (ParquetSinkSpec(tmp_path / "out", "days", partition_by=("date", "year")),)
+    with pytest.raises(
+        SinkError, match=r"in folders by \['year', 'date', 'status', 'flag'\], and partition_by is \['da"
+    ):
+        Pipeline(replace(planned, sinks=other), spark).run()
 
 
 def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

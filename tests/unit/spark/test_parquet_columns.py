@@ -9,6 +9,7 @@ from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
     DataType,
+    DoubleType,
     LongType,
     MapType,
     NullType,
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.parquet_columns import check_columns
+from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, folder_columns
 from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 
 BY_DATE = ParquetSinkSpec(Path("out"), "v", partition_by=("date",))
@@ -58,3 +59,33 @@ def test_columns_that_are_written() -> None:
 def test_columns_that_cannot_be_written(wrong: StructType, told: str) -> None:
     with pytest.raises(SinkError, match=told):
         check_columns(wrong, BY_DATE)
+
+
+ROWS = columns(("a", StringType()), ("n", LongType()), ("x", DoubleType()), ("date", StringType()), ("D", LongType()))
+
+
+@pytest.mark.parametrize("by", [("a",), ("n", "date"), ("date",), ("D", "a", "n", "date")])
+def test_columns_that_folders_may_be_named_after(by: tuple[str, ...]) -> None:
+    spec = ParquetSinkSpec(Path("out"), "v", partition_by=by)
+    check_columns(ROWS, spec)
+    assert [field.name for field in folder_columns(ROWS, spec)] == list(by)
+    assert [field.name for field in file_columns(ROWS, spec)] == [name for name in ROWS.names if name not in by]
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        (("b",), "partition_by b: the view has no column b"),
+        (("d",), "partition_by d: the view has it as D: write it like that"),
+        (("x",), "the column x of the view is double, and a folder is named after text, a whole number, a boolean or"),
+        (("a", "n", "x", "date", "D"), "double"),
+    ],
+)
+def test_columns_that_folders_cannot_be_named_after(by: tuple[str, ...], told: str) -> None:
+    with pytest.raises(SinkError, match=told):
+        check_columns(ROWS, ParquetSinkSpec(Path("out"), "v", partition_by=by))
+
+
+def test_a_file_needs_a_column() -> None:
+    with pytest.raises(SinkError, match="no column of the view v is left for files"):
+        check_columns(columns(("a", LongType())), ParquetSinkSpec(Path("out"), "v", partition_by=("a",)))

@@ -44,7 +44,6 @@ from odradek.spark.pipeline.job_file import JobEntry, read_entries, read_job_tex
 from odradek.spark.pipeline.job_lines import JobLines
 from odradek.spark.pipeline.packages import PACKAGES, missing_package
 from odradek.spark.pipeline.sink_specs import (
-    PARTITION_COLUMNS,
     ConsoleSinkSpec,
     ParquetSinkSpec,
     PythonSinkSpec,
@@ -416,7 +415,9 @@ class _JobCheck:
         else:
             uri = sink.path
             self._ask(f"{key}.path", str(uri), lambda: self._found_if(f"{key}.path", remote_folder_problem(uri)))
-        self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
+        has_date = "date" in map(str.lower, self._views.get(sink.view) or ())
+        by = ["timestamp" if name == "date" and not has_date else name for name in sink.partition_by]
+        self._needs(f"{key}.partition_by", sink.view, by)
         if sink.name is not None and sink.merge is not None:
             # The folder begins with the view's rows, and then holds what the query gives.
             held = self._views.get(sink.view)
@@ -429,7 +430,7 @@ class _JobCheck:
         elif sink.name is not None:
             # The view also has the columns of the files that are there already; those are not looked at here.
             columns = self._views.get(sink.view)
-            dates = ("date",) if "date" in sink.partition_by else ()
+            dates = ("date",) if "date" in sink.partition_by and not has_date else ()
             self._views[sink.name] = None if columns is None else (*columns, *dates)
 
     def _needs(self, key: str, view: str, needed: Collection[str]) -> None:

@@ -47,7 +47,6 @@ from odradek.spark.pipeline.job_file import JobEntry, located, read_entries, rea
 from odradek.spark.pipeline.job_reader import DEFAULT_NAME
 from odradek.spark.pipeline.restarts import Restart
 from odradek.spark.pipeline.sink_specs import (
-    PARTITION_COLUMNS,
     ConsoleSinkSpec,
     ParquetSinkSpec,
     PythonSinkSpec,
@@ -534,7 +533,6 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         raise JobError("a folder whose rows are merged has no partitions", f"{key}.partition_by")
     if sink.compression.lower() not in _PARQUET_CODECS:
         raise JobError(f"one of {', '.join(_PARQUET_CODECS)}, not {sink.compression!r}", f"{key}.compression")
-    known = list(PARTITION_COLUMNS)
-    for number, column in enumerate(sink.partition_by):
-        if column not in known or column in sink.partition_by[:number]:
-            raise JobError(f"topic, date or both, not {list(sink.partition_by)!r:.100}", f"{key}.partition_by")
+    names = [name.lower() if isinstance(name, str) else "" for name in sink.partition_by]
+    if "" in names or len(set(names)) < len(names):
+        raise JobError(f"names of columns, each once, not {list(sink.partition_by)!r:.100}", f"{key}.partition_by")

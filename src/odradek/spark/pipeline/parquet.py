@@ -9,20 +9,19 @@ Rows that are merged replace those of the batches before, by the same commit.
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DateType, StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
@@ -30,7 +29,7 @@ from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.folder_files import FolderFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.lineage import origin_columns
-from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted
+from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted, folder_columns, with_dates
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, format_ranges
 from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ParquetSinkSpec
@@ -41,12 +40,11 @@ from odradek.storage.names import TopicPartition
 _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20
 """The most bytes of a row group in memory; readers of Parquet work best with a few row groups in a file."""
-_FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
 
-_PARTITIONING = ds.partitioning(pa.schema([("topic", pa.string()), ("date", pa.date32())]), flavor="hive")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ParquetSink(Sink):
@@ -68,6 +66,7 @@ class ParquetSink(Sink):
         self.on_held = spec.on_held
         self._is_by_record: bool | None = None
         self._is_fenced = False
+        self._is_laid_out = False
 
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return the positions that the files reach."""
@@ -113,6 +112,8 @@ class ParquetSink(Sink):
             # Rows whose topic, partition and offset are not the source's come from the batch, not from one record.
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
         check_columns(frame.schema, self._spec)
+        self._check_layout()
+        frame = with_dates(frame, self._spec)
         if self._spec.merge is None:
             frame = fitted(frame, self._held_columns(), self._spec)
         columns = file_columns(frame.schema, self._spec).jsonValue()
@@ -127,6 +128,19 @@ class ParquetSink(Sink):
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
         # A batch without rows leaves no file that has them.
         self._folder.commit(staging, written, ends, replaced, columns if written else None)
+
+    def _check_layout(self) -> None:
+        """Check that the files of the folder are in folders of the same columns, or no reader finds its way."""
+        if self._is_laid_out:
+            return
+        for name in self._folder.files.names()[-1:]:
+            held = [unquote(part.partition("=")[0]) for part in name.split("/")[:-1]]
+            if held != list(self._spec.partition_by):
+                raise SinkError(
+                    f"{self.description}: its files are in folders by {held!r}, and partition_by is "
+                    f"{list(self._spec.partition_by)!r}: leave it as it was, or give the sink another path"
+                )
+        self._is_laid_out = True
 
     def _held_columns(self) -> StructType | None:
         """Return the columns of the folder's files; None if there are none."""
@@ -163,10 +177,10 @@ class ParquetSink(Sink):
         path = self._spec.path
         # Without these, Spark would take those of some file.
         columns = self._held_columns() or file_columns(frame.schema, self._spec)
-        folders = {"topic": StringType(), "date": DateType()}
-        columns = StructType([*columns, *(StructField(name, folders[name]) for name in self._spec.partition_by)])
+        folders = folder_columns(with_dates(frame, self._spec).schema, self._spec)
+        columns = StructType([*columns, *folders])
         if isinstance(path, FolderUri):
-            frame = remote_frame(spark, path, names, columns)
+            frame = remote_frame(spark, path, names, columns, self._spec.partition_by)
         else:
             frame = spark.read.schema(columns).parquet(str(path))
         frame.createOrReplaceTempView(self._spec.name)
@@ -198,19 +212,18 @@ def merged(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
     return found
 
 
-def with_dates(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
-    """Return rows of a view with the column that the folders of dates add."""
-    if "date" not in spec.partition_by or "date" in frame.columns:
-        return frame
-    return frame.withColumn("date", functions.lit(None).cast(DateType()))
-
-
 class _Part(NamedTuple):
-    """What distinguishes one file of a task from another."""
+    """What distinguishes one file of a task from another.
+
+    Attributes:
+        topic: The source's topic; None if rows come from no single record.
+        partition: The source's partition.
+        values: The values that the folders are named after, as text; None for null.
+    """
 
     topic: str | None
     partition: int | None
-    date: str | None
+    values: tuple[str | None, ...]
 
 
 @dataclass
@@ -264,7 +277,7 @@ class _OpenFile:
 
 @dataclass(frozen=True)
 class _WriteTask:
-    """The work of a Spark task: stages its rows, one file for each partition (and date) among them."""
+    """The work of a Spark task: stages its rows, one file for each partition, and folder, among them."""
 
     spec: ParquetSinkSpec
     staging: str
@@ -294,20 +307,17 @@ class _WriteTask:
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Part, pa.RecordBatch]]:
         count, by = batch.num_rows, self.spec.partition_by
-        has_topic = self.is_by_record or "topic" in by
         keys = {
-            "topic": batch.column("topic") if has_topic else pa.nulls(count, pa.string()),
+            "topic": batch.column("topic") if self.is_by_record else pa.nulls(count, pa.string()),
             "partition": batch.column("partition") if self.is_by_record else pa.nulls(count, pa.int32()),
-            "date": _dates(batch.column("timestamp")) if "date" in by else pa.nulls(count, pa.date32()),
-            "row": pa.array(range(count), pa.int64()),
+            **{f"folder {number}": batch.column(name) for number, name in enumerate(by)},
         }
-        table = pa.table(keys)
+        table = pa.table({**keys, "row": pa.array(range(count), pa.int64())})
         # With one thread, the rows of a group are in order.
-        groups = table.group_by(["topic", "partition", "date"], use_threads=False).aggregate([("row", "list")])
-        columns = [groups.column(name) for name in ("topic", "partition", "date", "row_list")]
-        for topic, partition, date, rows in zip(*columns, strict=True):
-            day = date.as_py()
-            part = _Part(topic.as_py(), partition.as_py(), day.isoformat() if isinstance(day, dt.date) else None)
+        groups = table.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
+        of_groups = zip(*(groups.column(name).to_pylist() for name in keys), strict=True)
+        for rows, (topic, partition, *values) in zip(groups.column("row_list"), of_groups, strict=True):
+            part = _Part(topic, partition, tuple(map(_folder_text, values)))
             yield part, batch if len(groups) == 1 else batch.take(rows.values)
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -323,11 +333,10 @@ class _WriteTask:
         return format_ranges(OffsetRange(name, *held) for name, held in ranges.items())
 
     def _final(self, part: _Part, file: _OpenFile) -> str:
-        folders = ""
-        if "topic" in self.spec.partition_by:
-            folders += f"topic={quote(part.topic or '__HIVE_DEFAULT_PARTITION__', safe='')}/"
-        if "date" in self.spec.partition_by:
-            folders += f"date={part.date or '__HIVE_DEFAULT_PARTITION__'}/"
+        folders = "".join(
+            f"{quote(name, safe='')}={quote(value or _NO_VALUE, safe='')}/"
+            for name, value in zip(self.spec.partition_by, part.values, strict=True)
+        )
         if part.partition is not None and file.first_offset is not None:
             return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}.parquet"
         from pyspark import TaskContext
@@ -340,14 +349,16 @@ class _WriteTask:
         return f"{folders}batch-{token(self.ranges)}-{task:05d}.parquet"
 
 
-def _dates(times: pa.Array) -> pa.Array:
-    """Return the dates of timestamps; null for those that no calendar has, as of microseconds taken for ms."""
-    days = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.date32()).cast(pa.int32())
-    has_date = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
-    return pc.if_else(has_date, days, None).cast(pa.date32())
+def _folder_text(value: object) -> str | None:
+    """Return a value as the name of a folder has it, as in Spark; empty text, which is no name, counts as null."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value) or None
 
 
-def remote_frame(spark: SparkSession, uri: FolderUri, names: Sequence[str], columns: StructType) -> DataFrame:
+def remote_frame(
+    spark: SparkSession, uri: FolderUri, names: Sequence[str], columns: StructType, partition_by: Sequence[str] = ()
+) -> DataFrame:
     """Return the rows of files of another file system, which Spark itself may not know.
 
     Its tasks read them as Arrow does, with the keys that the sink writes with: `s3://` needs no `hadoop-aws`.
@@ -357,22 +368,25 @@ def remote_frame(spark: SparkSession, uri: FolderUri, names: Sequence[str], colu
         uri: The folder.
         names: The files, relative to it; at least one.
         columns: The columns; null where a file lacks one.
+        partition_by: Those that folders are named after.
     """
     schema = to_arrow_schema(columns, timezone=str(spark.conf.get("spark.sql.session.timeZone")))
     files = spark.createDataFrame([(name,) for name in names], "name string")
     tasks = min(len(names), spark.sparkContext.defaultParallelism)
-    return files.repartition(tasks).mapInArrow(_ReadTask(uri, schema), columns)
+    return files.repartition(tasks).mapInArrow(_ReadTask(uri, schema, tuple(partition_by)), columns)
 
 
 class _ReadTask:
     """The work of a Spark task: reads the files that it is given the names of."""
 
-    def __init__(self, uri: FolderUri, schema: pa.Schema) -> None:
+    def __init__(self, uri: FolderUri, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
         self._uri = uri
         self._schema = schema
+        self._partition_by = partition_by
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files, root = self._uri.open()
+        folders = ds.partitioning(pa.schema([self._schema.field(name) for name in self._partition_by]), flavor="hive")
         for batch in batches:
             for name in batch.column("name").to_pylist():
                 with self._uri.errors():
@@ -381,7 +395,7 @@ class _ReadTask:
                         schema=self._schema,
                         format="parquet",
                         filesystem=files,
-                        partitioning=_PARTITIONING,
+                        partitioning=folders if self._partition_by else None,
                         partition_base_dir=root,
                     ).to_batches()
         keep_modules()

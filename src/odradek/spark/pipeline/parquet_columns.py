@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     CalendarIntervalType,
     DataType,
     DateType,
+    IntegralType,
     MapType,
+    StringType,
     StructField,
     StructType,
     TimestampNTZType,
@@ -17,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.sink_specs import PARTITION_COLUMNS, ParquetSinkSpec
+from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _WIDER = {
@@ -27,6 +32,9 @@ _WIDER = {
 }
 """The types that hold every value of a type."""
 _TIMES = (TimestampType, TimestampNTZType, DateType)
+_OF_FOLDERS = (StringType, IntegralType, BooleanType, DateType)
+_DATE = "date"
+_FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 
 
 def check_columns(schema: StructType, spec: ParquetSinkSpec) -> None:
@@ -37,15 +45,22 @@ def check_columns(schema: StructType, spec: ParquetSinkSpec) -> None:
         spec: The sink.
 
     Raises:
-        SinkError: One that the folders are named after is missing, or no time; two have one name; Parquet does not have
-            the type of one.
+        SinkError: One that the folders are named after is missing, or of a type that has no short text; two have one
+            name; Parquet does not have the type of one; there is no other column.
     """
-    for needed in spec.partition_by:
-        name = PARTITION_COLUMNS[needed]
-        if name not in schema.names:
-            raise SinkError(f"partition_by {needed}: the view has no column {name}")
-        if needed == "date" and not isinstance(kind := schema[name].dataType, _TIMES):
-            raise SinkError(f"partition_by date: the column {name} of the view is {kind.simpleString()}, and no time")
+    written = {name.lower(): name for name in schema.names}
+    for name in spec.partition_by:
+        if name not in schema.names and name.lower() in written:
+            raise SinkError(f"partition_by {name}: the view has it as {written[name.lower()]}: write it like that")
+        is_derived = name == _DATE and _DATE not in schema.names
+        column, kinds = ("timestamp", _TIMES) if is_derived else (name, _OF_FOLDERS)
+        if column not in schema.names:
+            raise SinkError(f"partition_by {name}: the view has no column {column}")
+        if not isinstance(kind := schema[column].dataType, kinds):
+            why = "no time" if is_derived else "a folder is named after text, a whole number, a boolean or a date"
+            raise SinkError(f"partition_by {name}: the column {column} of the view is {kind.simpleString()}, and {why}")
+    if spec.partition_by and not file_columns(schema, spec).fields:
+        raise SinkError(f"{spec.description}: no column of the view {spec.view} is left for files")
     names: set[str] = set()
     for field in schema.fields:
         if field.name.lower() in names:
@@ -96,6 +111,33 @@ def fitted(frame: DataFrame, held: StructType | None, spec: ParquetSinkSpec) -> 
 
 def _column(field: StructField) -> Column:
     return functions.col(f"`{field.name.replace('`', '``')}`")
+
+
+def with_dates(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
+    """Return rows of a view, with the dates of their timestamps (UTC) if they are folders, and no column of the view.
+
+    A date is null for times that no calendar has, as of microseconds taken for ms.
+    """
+    if _DATE not in spec.partition_by or _DATE in frame.columns:
+        return frame
+    kind = frame.schema["timestamp"].dataType if "timestamp" in frame.columns else None
+    if not isinstance(kind, TimestampType):
+        date = functions.lit(None) if kind is None else functions.col("timestamp")
+        return frame.withColumn(_DATE, date.cast(DateType()))
+    # A cast would be that of the session's time zone.
+    days = "CAST((unix_micros(timestamp) - pmod(unix_micros(timestamp), 86400000000L)) div 86400000000L AS INT)"
+    has_date = f"{days} BETWEEN {_FIRST_DAY} AND {_LAST_DAY}"
+    return frame.withColumn(_DATE, functions.expr(f"CASE WHEN {has_date} THEN date_from_unix_date({days}) END"))
+
+
+def folder_columns(schema: StructType, spec: ParquetSinkSpec) -> list[StructField]:
+    """Return the columns that folders are named after, the outermost first.
+
+    Args:
+        schema: The columns of the view, with the dates.
+        spec: The sink.
+    """
+    return [StructField(name, schema[name].dataType) for name in spec.partition_by]
 
 
 def file_columns(schema: StructType, spec: ParquetSinkSpec) -> StructType:

@@ -28,8 +28,6 @@ ORIGIN_COLUMNS = ("topic", "partition", "offset")
 """The columns that say which record of the source a row comes from."""
 TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
 """The columns that a topic sink needs in its view."""
-PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
-"""What the folders of a Parquet sink may be partitioned by, and the column that each needs."""
 SPARK_SINKS = ("jdbc", "delta", "iceberg")
 
 
@@ -43,7 +41,8 @@ class ParquetSinkSpec:
         name: The name of a view over all that the folder holds, for the sinks after it.
         merge: A query over `name`, which is then what the folder holds and the view's new rows together: its result
             replaces what the folder holds. So a running total costs what its result takes, not what was ever read.
-        partition_by: `topic`, `date` or both, as folders; the view must have `topic` and `timestamp` respectively.
+        partition_by: The columns whose values are folders, the outermost first. `date` of a view without such a column
+            is the date of its `timestamp` in UTC.
         compression: The codec of Parquet's pages.
         on_held: What to do if the folder holds records of a partition for which the offset store has no position:
             `error`, or `skip` what is held.

@@ -20,8 +20,8 @@ from odradek.errors import JobError, OdradekError
 from odradek.spark.pipeline.batch import source_frame, transformed, views_over
 from odradek.spark.pipeline.forwarding import forwarded
 from odradek.spark.pipeline.job import Job
-from odradek.spark.pipeline.parquet import merged, with_dates
-from odradek.spark.pipeline.parquet_columns import check_columns
+from odradek.spark.pipeline.parquet import merged
+from odradek.spark.pipeline.parquet_columns import check_columns, with_dates
 from odradek.spark.pipeline.session import explain, register_udfs, silence_error_log
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.stateful import streaming_frame
