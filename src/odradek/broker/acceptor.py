@@ -42,6 +42,10 @@ _MOST_KEPT_DESCRIPTORS = 128
 _UNLIMITED = 1 << 31
 
 
+_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - what a listener is told to
+"""As in Java, each of them is reached by IPv4 and by IPv6."""
+
+
 class _Descriptors(NamedTuple):
     """How many file descriptors connections may use.
 
@@ -148,7 +152,7 @@ class Acceptor:
     def _open(self, listener: Listener) -> socket.socket:
         backlog = self._config["socket.listen.backlog.size"]
         try:
-            if not listener.host and socket.has_dualstack_ipv6():
+            if listener.host in _ANY_ADDRESS and socket.has_dualstack_ipv6():
                 sock = socket.create_server(
                     ("", listener.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
                 )

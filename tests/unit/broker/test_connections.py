@@ -554,7 +554,11 @@ def test_connections_leave_descriptors_for_logs(running: BrokerThread, monkeypat
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 @pytest.mark.parametrize(
-    ("listener", "hosts"), [("[::1]", ["::1"]), ("", ["127.0.0.1", "::1"]), ("localhost", ["127.0.0.1"])]
+    ("listener", "hosts"),
+    [
+        *(("[::1]", ["::1"]), ("localhost", ["127.0.0.1"])),
+        *((any_address, ["127.0.0.1", "::1"]) for any_address in ("", "0.0.0.0", "[::]")),
+    ],
 )
 def test_listens_where_it_is_told_to(tmp_path: Path, listener: str, hosts: list[str]) -> None:
     config = {"listeners": f"PLAINTEXT://{listener}:0", "advertised.listeners": "PLAINTEXT://kafka.example:1234"}
