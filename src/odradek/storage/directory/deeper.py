@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from odradek.errors import ForeignDirectoryError
 from odradek.storage.formats.meta_properties import META_PROPERTIES
+from odradek.storage.names import parse_partition_directory
 from odradek.storage.regular_files import subfolders
 
 
@@ -17,10 +19,20 @@ def advice_of_deeper(path: Path) -> str | None:
     """
     if (path / META_PROPERTIES).exists():
         return None
-    found = [name for name in subfolders(path) if (path / name / META_PROPERTIES).exists()]
-    if not found:
+    folders = subfolders(path)
+    found = [name for name in folders if _is_log_directory(path / name)]
+    # Partitions of its own, or segments, with a copy of a log directory beside them.
+    own = any(parse_partition_directory(name) is not None for name in folders if name not in found)
+    if not found or own or any(path.glob("*.log")):
         return None
     return f"not a log directory, but {path / found[0]} is one" + (f", and {len(found) - 1} more" * (len(found) > 1))
+
+
+def _is_log_directory(path: Path) -> bool:
+    # What cannot be looked into, as `lost+found`, is none.
+    with suppress(PermissionError):
+        return (path / META_PROPERTIES).exists()
+    return False
 
 
 def refuse_deeper(path: Path) -> None:

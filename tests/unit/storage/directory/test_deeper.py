@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,39 @@ def test_the_log_directory_within_is_named(tmp_path: Path, disk: str) -> None:
         logs.create_topic("t", partitions=1)
     with pytest.raises(odradek.ForeignDirectoryError, match=r"kafka-log0 is one, and 1 more$"):
         odradek.scan(tmp_path / disk)
+
+
+@pytest.mark.parametrize("place", ["backup", ".snapshot", "t-0/copy"])
+def test_partitions_beside_a_copy_of_a_log_directory_are_read(tmp_path: Path, place: str) -> None:
+    """Also where meta.properties is gone, so that nothing else says that the folder is a log directory."""
+    path = tmp_path / "data"
+    with odradek.open(path) as logs:
+        logs.create_topic("t", partitions=1)
+        logs["t", 0].append(value=b"x")
+    shutil.copytree(path, tmp_path / "copy")
+    (tmp_path / "copy").rename(path / place)
+    (path / "meta.properties").unlink()
+    assert odradek.scan(path).read_all()["value"].to_pylist() == [b"x"]
+    for folder in (path, path / "t-0"):
+        assert CliRunner().invoke(main, ["dump", str(folder)]).stdout.count('value="x"') == 1
+    salvaged = CliRunner().invoke(main, ["salvage", str(path), str(tmp_path / "salvaged")])
+    assert "1 partition, 1 batch" in salvaged.output
+
+
+def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", partitions=1)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "meta.properties").unlink()
+    exists = Path.exists
+
+    def refused(path: Path, **options: bool) -> bool:
+        if path.parent.name == "lost+found":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return exists(path, **options)
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert odradek.scan(tmp_path).read_all().num_rows == 0
 
 
 def test_a_topic_is_created_in_a_folder_that_is_missing(tmp_path: Path) -> None:
