@@ -46,7 +46,8 @@ class FolderAdmin(Admin):
         self._path = Path(path)
         self._adopt = adopt
         self.address = str(path)
-        if (self._path.exists() or not create) and self._path.stat() and not self._path.is_dir():
+        is_made = create and not self._path.exists()
+        if not is_made and self._path.stat() and not self._path.is_dir():
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.address)
         self._place: PathPlace | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections.abc import Generator, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,6 +82,13 @@ class FarTimestamps:
             self._count += count
             self._first = self._first or error
         return None
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+        """Give what is read, then warn of those that were given as null, however the reading ends."""
+        try:
+            yield from batches
+        finally:
+            self.warn()
 
     def warn(self) -> None:
         """Warn of those that were given as null since the last call, if any."""

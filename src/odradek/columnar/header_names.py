@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.columnar.record_schema import HEADERS_TYPE, SCHEMA
-
-_BASE64 = b"base64:"
+from odradek.records.byte_text import BASE64, bytes_of_text, text_or_base64
 
 _NAMED_BY_BYTES = pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())]))
 
@@ -23,44 +22,36 @@ EXACT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("headers"), pa.field("headers",
 """`SCHEMA` with the names of headers as bytes."""
 
 
-def name_as_text(name: bytes) -> str:
-    """Return a name as files hold it."""
-    if not name.startswith(_BASE64):
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            pass
-    return (_BASE64 + binascii.b2a_base64(name, newline=False)).decode()
-
-
-def _as_bytes(name: bytes | None) -> bytes | None:
-    if name is None or not name.startswith(_BASE64):
-        return name
+def _as_bytes(name: str | None) -> bytes | None:
+    if name is None:
+        return None
     try:
-        return binascii.a2b_base64(name[len(_BASE64) :], strict_mode=True)
+        return bytes_of_text(name)
     except binascii.Error:
         # Of a file that was not written here.
-        return name
+        return name.encode()
 
 
 def names_as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of `EXACT_SCHEMA` as those of `SCHEMA`."""
     names = _names(rows)
     try:
-        is_text = not pc.any(pc.starts_with(names, _BASE64)).as_py()
+        is_text = not pc.any(pc.starts_with(names, BASE64)).as_py()
         text = names.cast(pa.string())
     except pa.ArrowInvalid:
         is_text = False
     if not is_text:
-        text = pa.array([name_as_text(name) for name in names.to_pylist()], pa.string())
+        text = pa.array([text_or_base64(name) for name in names.to_pylist()], pa.string())
     return _with_names(rows, text, HEADERS_TYPE, SCHEMA)
 
 
 def names_as_bytes(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of `SCHEMA`, as a file has them, as those of `EXACT_SCHEMA`."""
-    names = _names(rows).cast(pa.binary())
-    if pc.any(pc.starts_with(names, _BASE64)).as_py():
+    names = _names(rows)
+    if pc.any(pc.starts_with(names, BASE64)).as_py():
         names = pa.array([_as_bytes(name) for name in names.to_pylist()], pa.binary())
+    else:
+        names = names.cast(pa.binary())
     return _with_names(rows, names, _NAMED_BY_BYTES, EXACT_SCHEMA)
 
 

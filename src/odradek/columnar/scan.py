@@ -54,7 +54,7 @@ class _Scan:
         self._check_crc = check_crc
         self._rows = rows
         self._threads = threads
-        self._far_timestamps = far_timestamps
+        self.far_timestamps = far_timestamps
 
     def _partition(self, log: Log, start: int, end: int) -> tuple[Wanted, Iterator[LogSlice]] | None:
         """Return what is wanted of a partition and where it is; None if that is nothing."""
@@ -79,7 +79,7 @@ class _Scan:
             rows=self._rows,
             may_have_gaps=log.may_have_gaps,
             path=log.path,
-            far_timestamps=self._far_timestamps,
+            far_timestamps=self.far_timestamps,
         )
         return wanted, log.slices(start, end, slice_bytes=SLICE_BYTES if self._threads == 1 else PIECE_BYTES)
 
@@ -112,7 +112,6 @@ class _Scan:
             else:
                 for wanted, slices in self._partitions(logs, chosen):
                     yield from decode(slices, wanted)
-        self._far_timestamps.warn()
 
 
 def scan(
@@ -192,4 +191,4 @@ def scan(
     except BaseException:
         logs.close()
         raise
-    return pa.RecordBatchReader.from_batches(job.schema, job.batches(logs, chosen))
+    return pa.RecordBatchReader.from_batches(job.schema, job.far_timestamps.counted(job.batches(logs, chosen)))

@@ -15,6 +15,7 @@ from odradek.inspection.decoding import Content, decode_of
 from odradek.inspection.record_json import CSV_HEADING, LineWriter
 from odradek.places.place import Place
 from odradek.records import Record
+from odradek.records.byte_text import text_or_base64
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -169,9 +170,7 @@ def _data(content: Content) -> bytes | None:
 
 def _text(name: str) -> str:
     """Return the name of a header as files hold it."""
-    from odradek.columnar.header_names import name_as_text
-
-    return name_as_text(name.encode("utf-8", "surrogateescape"))
+    return text_or_base64(name.encode("utf-8", "surrogateescape"))
 
 
 def encoder_of(form: str, topic: str, options: ConsoleOptions) -> Encoder:

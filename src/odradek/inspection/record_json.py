@@ -21,12 +21,12 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from json.encoder import encode_basestring
 
 from odradek.errors import CorruptRecordError
 from odradek.records import BatchHeader, Record
+from odradek.records.byte_text import text_or_base64
 from odradek.records.compression import Codec
 from odradek.records.control import parse_control_key
 from odradek.records.kernels.lines import json_line
@@ -116,13 +116,7 @@ def csv_quote(text: str) -> str:
 
 def csv_bytes(data: bytes | None) -> str:
     """Return a byte string as a CSV field."""
-    if data is None:
-        return ""
-    # Text that begins so would be taken for base64.
-    if not data.startswith(b"base64:"):
-        with suppress(UnicodeDecodeError):
-            return csv_quote(data.decode())
-    return f'"base64:{binascii.b2a_base64(data, newline=False).decode()}"'
+    return "" if data is None else csv_quote(text_or_base64(data))
 
 
 def csv_base64(data: bytes | None) -> str:

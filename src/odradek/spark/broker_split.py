@@ -85,8 +85,11 @@ class BrokerSplit(Split):
             DataLossError: Some of them were deleted, and `fail_on_data_loss` is true.
             BrokerUnavailableError: No leader returned them in time.
         """
-        (topic, partition), _, end = self.wanted
         far_timestamps = FarTimestamps(self.far_timestamps, "farTimestamps")
+        return far_timestamps.counted(self._batches(schema, far_timestamps))
+
+    def _batches(self, schema: pa.Schema, far_timestamps: FarTimestamps) -> Iterator[pa.RecordBatch]:
+        (topic, partition), _, end = self.wanted
         with closing(self.fetch(kept_client(self.settings)).chunks()) as chunks:
             for chunk in chunks:
                 yield from decode_slices(
@@ -103,7 +106,6 @@ class BrokerSplit(Split):
                     rows=BATCH_ROWS,
                     far_timestamps=far_timestamps,
                 )
-        far_timestamps.warn()
 
     def fetch(self, client: BrokerClient) -> PartitionFetch:
         """Return what fetches the range."""
@@ -158,7 +160,7 @@ class BrokerSplits:
                 total = sum(part.end_offset - part.start_offset for part in ranges)
                 most = min(most, -(-total // options.min_partitions))
             for piece in pieces([wanted], most):
-                split = BrokerSplit(
+                yield BrokerSplit(
                     piece,
                     self._place.settings,
                     self._isolation,
@@ -166,8 +168,6 @@ class BrokerSplits:
                     topic_id=client.topic_id(wanted.topic_partition.topic),
                     record_bytes=record_bytes,
                 )
-                split.far_timestamps = options.far_timestamps
-                yield split
 
     def _record_bytes(self, client: BrokerClient, wanted: OffsetRange) -> float:
         """Return about how many bytes each offset of a range takes; this is measured only for long ranges."""

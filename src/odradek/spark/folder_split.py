@@ -21,7 +21,6 @@ from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.records.batch import read_records
 from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
-from odradek.records.timestamps import OnFarTimestamps
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import OffsetRange, Split, pieces
 from odradek.storage.directory.gaps import may_have_gaps
@@ -93,7 +92,7 @@ class FolderSplit(Split):
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Decode the records of the split into batches of a schema."""
         far_timestamps = FarTimestamps(self.far_timestamps, "farTimestamps")
-        yield from decode_slices(
+        batches = decode_slices(
             self._slices(),
             schema,
             topic=self.topic,
@@ -107,7 +106,7 @@ class FolderSplit(Split):
             may_have_gaps=self._may_have_gaps,
             far_timestamps=far_timestamps,
         )
-        far_timestamps.warn()
+        return far_timestamps.counted(batches)
 
     def _may_have_gaps(self) -> bool:
         return may_have_gaps(Path(self.pieces[0].path).parent.parent, TopicPartition(self.topic, self.partition))
@@ -159,17 +158,13 @@ class FolderSplits:
             whole = [list(self._slices(wanted, split_bytes)) for wanted in cut_up]
             total_bytes = sum(part.size_bytes for parts in whole for part in parts)
             split_bytes = min(split_bytes, max(_SMALLEST_SPLIT_BYTES, total_bytes // options.min_partitions))
-        return [
-            split for wanted in cut_up for split in self._partition_splits(wanted, split_bytes, options.far_timestamps)
-        ]
+        return [split for wanted in cut_up for split in self._partition_splits(wanted, split_bytes)]
 
     def _slices(self, wanted: OffsetRange, slice_bytes: int) -> Iterator[LogSlice]:
         log = self._place.log(wanted.topic_partition)
         return log.slices(wanted.start_offset, wanted.end_offset, isolation=self._isolation, slice_bytes=slice_bytes)
 
-    def _partition_splits(
-        self, wanted: OffsetRange, split_bytes: int, far_timestamps: OnFarTimestamps
-    ) -> Iterator[Split]:
+    def _partition_splits(self, wanted: OffsetRange, split_bytes: int) -> Iterator[Split]:
         name, start, end = wanted
         aborted = tuple(aborted_spans(self._place.log(name), start, end, self._isolation))
         groups = _even_groups(list(self._slices(wanted, max(1, split_bytes // _SLICES_A_SPLIT))), split_bytes)
@@ -177,9 +172,7 @@ class FolderSplits:
             return
         starts = [start, *(_first_offset(parts[0]) for parts in groups[1:]), end]
         for parts, (first, after) in zip(groups, itertools.pairwise(starts), strict=True):
-            split = FolderSplit(name, first, after, _joined(parts), aborted)
-            split.far_timestamps = far_timestamps
-            yield split
+            yield FolderSplit(name, first, after, _joined(parts), aborted)
 
 
 def _even_groups(parts: list[LogSlice], group_bytes: int) -> list[list[LogSlice]]:

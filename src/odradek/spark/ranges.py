@@ -162,7 +162,6 @@ class Topics(Closing):
 
     Attributes:
         place: The log directory or the broker.
-        splits: Returns the tasks that read ranges.
     """
 
     def __init__(
@@ -174,9 +173,16 @@ class Topics(Closing):
         fail_on_data_loss: bool,
     ) -> None:
         self.place = place
-        self.splits = splits
+        self._splits = splits
         self._isolation = isolation
         self._fail_on_data_loss = fail_on_data_loss
+
+    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
+        """Return the tasks that read ranges, as the options say."""
+        splits = self._splits(ranges, options)
+        for split in splits:
+            split.far_timestamps = options.far_timestamps
+        return splits
 
     def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
         """Return the partitions of the topics that are wanted, in order."""

@@ -24,11 +24,11 @@ from odradek.columnar.header_names import EXACT_SCHEMA
 from odradek.columnar.record_schema import COLUMNS
 from odradek.errors import FormatError
 from odradek.inspection.record_json import head
+from odradek.records.byte_text import bytes_of_text
 from odradek.records.kernels.lines import LineFormatter
 from odradek.records.large_section import open_section
 from odradek.storage.names import TopicPartition
 
-_BASE64 = "base64:"
 _BLOCK_BYTES = 1 << 20
 _TIMESTAMP_TYPES = (None, "CreateTime", "LogAppendTime")
 # CreateTime, LogAppendTime and null, from buffers: to convert Python's values, pyarrow imports pandas.
@@ -201,11 +201,7 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _csv_content(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    if text.startswith(_BASE64):
-        return binascii.a2b_base64(text[len(_BASE64) :], strict_mode=True)
-    return text.encode()
+    return None if text is None else bytes_of_text(text)
 
 
 def _header(pair: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ A segment without an offset that may pass gives no fragment.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -229,14 +229,12 @@ def scanner_of(
     schema = select(names or ["partition"])
     rows = max(1, min(batch_size, DEFAULT_ROWS))
 
-    def batches() -> Generator[pa.RecordBatch]:
-        far_timestamps = FarTimestamps(reading.far_timestamps)
-        for part in joined(parts):
-            yield from part.batches(reading, schema, rows, since_ms, far_timestamps)
-        far_timestamps.warn()
-
+    far_timestamps = FarTimestamps(reading.far_timestamps)
+    batches = (
+        batch for part in joined(parts) for batch in part.batches(reading, schema, rows, since_ms, far_timestamps)
+    )
     return pds.Scanner.from_batches(
-        PulledBatches(batches()),
+        PulledBatches(far_timestamps.counted(batches)),
         schema=schema,
         columns=columns,
         filter=pruning.filter,
