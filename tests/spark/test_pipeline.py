@@ -333,7 +333,7 @@ def test_folders_of_any_columns_of_the_view(spark: SparkSession, tmp_path: Path)
     """The view's own date is not the record's."""
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t", partitions=1)
-        logs["t", 0].append([odradek.Record(value=value) for value in (b"a/b", b"", b"c=%")])
+        logs["t", 0].append([odradek.Record(value=value) for value in (b"a/b", b"", "c=%é 日".encode())])
     view = Transform(
         "days",
         "SELECT topic, partition, offset, CAST(value AS STRING) AS status, offset = 1 AS flag, 2024 AS year, "
@@ -355,7 +355,7 @@ def test_folders_of_any_columns_of_the_view(spark: SparkSession, tmp_path: Path)
     expected = [
         (2024, dt.date(2024, 2, 29), "a/b", False, 0),
         (2024, dt.date(2024, 3, 1), None, True, 1),
-        (2024, dt.date(2024, 3, 2), "c=%", False, 2),
+        (2024, dt.date(2024, 3, 2), "c=%é 日", False, 2),
     ]
     assert seen == [expected]
     # Spark infers no booleans of the names of folders.
@@ -365,7 +365,7 @@ def test_folders_of_any_columns_of_the_view(spark: SparkSession, tmp_path: Path)
     assert folders == {
         "year=2024/date=2024-02-29/status=a%2Fb/flag=false",
         "year=2024/date=2024-03-01/status=__HIVE_DEFAULT_PARTITION__/flag=true",
-        "year=2024/date=2024-03-02/status=c%3D%25/flag=false",
+        "year=2024/date=2024-03-02/status=c%3D%25é 日/flag=false",
     }
     assert compact(tmp_path / "out", 1 << 20)[0] == 0
     with odradek.open(tmp_path / "data") as logs:

@@ -276,6 +276,22 @@ def check_places(
             raise loss
 
 
+def cut_places(
+    topics: Topics, bounds: Mapping[TopicPartition, Bounds], places: Mapping[TopicPartition, Position]
+) -> dict[TopicPartition, Position]:
+    """Return where to go on in logs that were cut below a reader's places, and where a loss is no error: at their ends.
+
+    Who has read what is not committed yet is beyond the last stable offset only, and stays there.
+    """
+    beyond = [name for name, place in places.items() if name in bounds and place.offset > bounds[name].end_offset]
+    ends = topics.place.ends(beyond) if beyond else {}
+    return {
+        name: position_at(bounds[name], bounds[name].end_offset)
+        for name, end in ends.items()
+        if places[name].offset > end
+    }
+
+
 def find_partitions(
     topics: Topics, options: SourceOptions, started: Collection[TopicPartition] = ()
 ) -> list[TopicPartition]:

@@ -36,6 +36,7 @@ from odradek.spark.ranges import (
     Split,
     Topics,
     check_places,
+    cut_places,
     find_partitions,
     limited,
     position_at,
@@ -101,7 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note the current end: the query stops when it is reached."""
-        self._target = {name: held.end_offset for name, held in self._bounds(self._opened()).items()}
+        topics = self._opened()
+        # What is missing is judged when it is known what was read before.
+        there = [name for name in topics.partitions(self._options.wants) if self._options.wants_partition(name)]
+        self._target = {name: held.end_offset for name, held in topics.bounds(there).items()}
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offsets:  # noqa: N802
         """Return the offsets at which the next micro-batch ends.
@@ -121,9 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at_end = [name for name, held in bounds.items() if name in started and started[name].offset == held.end_offset]
         self._watch.look(topics.open_transactions, at_end)
         ends = {name: position_at(bounds[name], end) for name, _, end in ranges}
+        cut = cut_places(topics, bounds, started)
         for name, place in started.items():
-            if name in bounds and place.offset > bounds[name].end_offset:
-                ends.setdefault(name, position_at(bounds[name], bounds[name].end_offset))
+            if name in cut:
+                ends.setdefault(name, cut[name])
             elif name in bounds or self._options.wants_partition(name):
                 # What did not grow stays as it is, or Spark would start a batch for it. What is away keeps its place,
                 # and the id that tells it from another topic of that name, until it is back.
@@ -188,9 +193,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for name, held in sorted(bounds.items()):
             end = held.end_offset if self._target is None else min(held.end_offset, self._target.get(name, 0))
-            first = started[name].offset if name in started else held.start_offset
+            first = max(started[name].offset if name in started else 0, held.start_offset)
             if end > first:
-                ranges.append(OffsetRange(name, max(first, held.start_offset), end))
+                ranges.append(OffsetRange(name, first, end))
         if not isinstance(limit, ReadAllAvailable):
             if not self._is_enough(ranges):
                 ranges = []

@@ -222,3 +222,49 @@ def test_a_topic_that_is_away_keeps_its_place_and_its_id(tmp_path: Path, more: d
             reader.latestOffset(end, reader.getDefaultReadLimit())
         reader.stop()
     other.stop()
+
+
+def test_a_limit_where_retention_has_emptied_a_partition(tmp_path: Path) -> None:
+    create_log(tmp_path, "t", [b"x"] * 10)
+    create_log(tmp_path, "u", [b"y"] * 5)
+    with odradek.open(tmp_path) as logs:
+        logs["u", 0].delete_records(5)
+    options = {"subscribe": "t,u", "startingOffsets": '{"t": {"0": 0}, "u": {"0": 3}}', "failOnDataLoss": "false"}
+    stream = stream_of(tmp_path, **options, maxOffsetsPerTrigger="4")
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert (end["t"], end["u"]) == ({"0": 4}, {"0": 3})
+    stream.stop()
+
+
+def test_a_topic_is_away_while_what_is_there_now_is_read(tmp_path: Path) -> None:
+    """Spark asks for the end of what is there before it says what was read."""
+    create_log(tmp_path / "data", "t", [b"x"] * 3)
+    create_log(tmp_path / "data", "u", [b"y"])
+    options = {"subscribe": "t,u", "failOnDataLoss": "false"}
+    stream = stream_of(tmp_path / "data", **options)
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    stream.stop()
+    (tmp_path / "data" / "t-0").rename(tmp_path / "away")
+    again = stream_of(tmp_path / "data", **options)
+    again.prepareForTriggerAvailableNow()
+    assert again.latestOffset(end, again.getDefaultReadLimit()) == end
+    again.stop()
+    new = stream_of(tmp_path / "data", **options)
+    new.prepareForTriggerAvailableNow()
+    with pytest.raises(OptionError, match="topic t does not exist"):
+        new.initialOffset()
+    new.stop()
+
+
+def test_what_is_not_committed_yet_is_not_cut(tmp_path: Path) -> None:
+    """Who has read it, and then reads committed records only, waits for it: nothing comes a second time."""
+    create_log(tmp_path, "t", [b"x"] * 4)
+    with odradek.open(tmp_path) as logs:
+        logs["t", 0].append_batches(transactional([Record(value=b"y")] * 2, 1))
+    options = {"failOnDataLoss": "false", "isolation.level": "read_committed"}
+    stream = stream_of(tmp_path, **options)
+    assert stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())["t"] == {"0": 4}
+    beyond = {"t": {"0": 6}}
+    assert stream.latestOffset(beyond, stream.getDefaultReadLimit())["t"] == {"0": 6}
+    assert stream.latestOffset({"t": {"0": 9}}, stream.getDefaultReadLimit())["t"] == {"0": 4}
+    stream.stop()

@@ -76,6 +76,7 @@ def test_columns_that_folders_may_be_named_after(by: tuple[str, ...]) -> None:
     ("by", "told"),
     [
         (("b",), "partition_by b: the view has no column b"),
+        (("_b",), "partition_by _b: readers pass over folders whose names begin with _"),
         (("d",), "partition_by d: the view has it as D: write it like that"),
         (("x",), "the column x of the view is double, and a folder is named after text, a whole number, a boolean or"),
         (("a", "n", "x", "date", "D"), "double"),

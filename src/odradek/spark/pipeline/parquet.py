@@ -9,11 +9,13 @@ Rows that are merged replace those of the batches before, by the same commit.
 
 from __future__ import annotations
 
+import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +47,8 @@ _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("
 
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+_LONGEST_NAME = 255
 
 
 class ParquetSink(Sink):
@@ -315,7 +319,10 @@ class _WriteTask:
         table = pa.table({**keys, "row": pa.array(range(count), pa.int64())})
         # With one thread, the rows of a group are in order.
         groups = table.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
-        of_groups = zip(*(groups.column(name).to_pylist() for name in keys), strict=True)
+        try:
+            of_groups = zip(*(groups.column(name).to_pylist() for name in keys), strict=True)
+        except OverflowError as error:
+            raise SinkError(f"partition_by {', '.join(by)}: a date outside of the years 1 to 9999") from error
         for rows, (topic, partition, *values) in zip(groups.column("row_list"), of_groups, strict=True):
             part = _Part(topic, partition, tuple(map(_folder_text, values)))
             yield part, batch if len(groups) == 1 else batch.take(rows.values)
@@ -333,10 +340,8 @@ class _WriteTask:
         return format_ranges(OffsetRange(name, *held) for name, held in ranges.items())
 
     def _final(self, part: _Part, file: _OpenFile) -> str:
-        folders = "".join(
-            f"{quote(name, safe='')}={quote(value or _NO_VALUE, safe='')}/"
-            for name, value in zip(self.spec.partition_by, part.values, strict=True)
-        )
+        named = zip(self.spec.partition_by, part.values, strict=True)
+        folders = "".join(_folder_name(name, value) + "/" for name, value in named)
         if part.partition is not None and file.first_offset is not None:
             return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}.parquet"
         from pyspark import TaskContext
@@ -347,6 +352,15 @@ class _WriteTask:
             (((topic, partition), start, end),) = self.ranges
             return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}.parquet"
         return f"{folders}batch-{token(self.ranges)}-{task:05d}.parquet"
+
+
+def _folder_name(name: str, value: str | None) -> str:
+    """Return the name of a folder, with the escapes of Hive and Spark, which leave what is not ASCII as it is."""
+    escaped = [_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) for text in (name, value or _NO_VALUE)]
+    folder = "=".join(escaped)
+    if len(os.fsencode(folder)) > _LONGEST_NAME:
+        raise SinkError(f"partition_by {name}: no folder has a name as long as the value {value!r:.100}")
+    return folder
 
 
 def _folder_text(value: object) -> str | None:

@@ -52,6 +52,8 @@ def check_columns(schema: StructType, spec: ParquetSinkSpec) -> None:
     for name in spec.partition_by:
         if name not in schema.names and name.lower() in written:
             raise SinkError(f"partition_by {name}: the view has it as {written[name.lower()]}: write it like that")
+        if name.startswith(("_", ".")):
+            raise SinkError(f"partition_by {name}: readers pass over folders whose names begin with _ or .")
         is_derived = name == _DATE and _DATE not in schema.names
         column, kinds = ("timestamp", _TIMES) if is_derived else (name, _OF_FOLDERS)
         if column not in schema.names:
