@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,18 +17,21 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 import odradek
+from odradek.cli.app import main
 from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
 from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.job import JobFile
 from odradek.spark.pipeline.merging import compact
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
-from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, TopicSinkSpec
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
@@ -543,6 +547,100 @@ def test_a_topic_made_anew_is_not_gone_on_with(
     with pytest.raises(DataLossError, match="created again under the same name") as caught:
         Pipeline(work, spark).run()
     assert caught.value.cause is LossCause.NEW_TOPIC
+
+
+def test_a_log_that_was_cut_is_gone_on_with_where_that_is_wanted(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The position far beyond the end waited there for good, and took what came after it for nothing."""
+    log_dir = tmp_path / "log-dir"
+
+    def append(*values: bytes) -> None:
+        with odradek.open(log_dir) as logs:
+            logs["t", 0].append([odradek.Record(value=value) for value in values])
+
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("t", partitions=1)
+        logs.create_topic("u", partitions=1)
+    source = {"path": str(log_dir), "subscribe": "t", "failOnDataLoss": "false"}
+    work = job(
+        tmp_path,
+        log_dir,
+        name="cut",
+        source=source,
+        sinks=(ParquetSinkSpec(tmp_path / "out", "records"), TopicSinkSpec("u", {}, "records", path=log_dir)),
+    )
+    append(b"a", b"b")
+    assert Pipeline(work, spark).run() == 1
+    append(b"c", b"d")
+    assert Pipeline(work, spark).run() == 1
+    (segment,) = (log_dir / "t-0").glob("*.log")
+    _, second = scan_batches(segment.read_bytes())
+    os.truncate(segment, second.position)
+    assert Pipeline(work, spark).run() == 0
+    assert "t-0: the log was cut: offsets [2, 4) are lost, and it is read on from there" in caplog.messages
+    with open_store(work.offset_store) as store:
+        assert store.load()[TopicPartition("t", 0)].offset == 2
+    # As many as there were: a file of them would have the name of one that is there.
+    append(b"C", b"D")
+    assert Pipeline(work, spark).run() == 1
+    assert Pipeline(work, spark).run() == 0
+    assert sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()) == [b"C", b"D", b"a", b"b", b"c", b"d"]
+    with odradek.open(log_dir, "r") as read:
+        assert [record.value for record in read["u", 0].read()] == [b"a", b"b", b"c", b"d", b"C", b"D"]
+    assert compact(tmp_path / "out", 1 << 20)[0] >= 2
+    assert sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()) == [b"C", b"D", b"a", b"b", b"c", b"d"]
+
+
+def test_a_job_starts_over_with_a_topic_made_anew_as_its_error_says(spark: SparkSession, tmp_path: Path) -> None:
+    log_dir, file = tmp_path / "log-dir", tmp_path / "job.toml"
+    file.write_text(
+        f"""
+        name = "anew"
+        source = {{ path = "{log_dir}", subscribe = "t,other" }}
+        offsets = {{ store = "{(tmp_path / "offsets.json").as_uri()}" }}
+        [[sink]]
+        type = "parquet"
+        path = "{tmp_path / "out"}"
+        view = "records"
+        [[sink]]
+        type = "topic"
+        topic = "u"
+        path = "{log_dir}"
+        view = "records"
+        """
+    )
+    with odradek.open(log_dir) as logs:
+        for name, partitions in (("t", 2), ("other", 1), ("u", 2)):
+            logs.create_topic(name, partitions=partitions)
+        for name, partition in (("t", 0), ("t", 1), ("other", 0)):
+            logs[name, partition].append([odradek.Record(value=b"%s-%d" % (name.encode(), partition))])
+    (work,) = JobFile.read(file).jobs
+    assert Pipeline(work, spark).run() == 1
+    with odradek.open(log_dir) as logs:
+        logs.delete_topic("t")
+        logs.create_topic("t", partitions=1)
+        logs["t", 0].append([odradek.Record(value=b"new")])
+    with pytest.raises(DataLossError) as caught:
+        Pipeline(work, spark).run()
+    advice = re.findall("`odradek (.*?)`", str(caught.value))
+    assert advice == ["pipeline start-over FILE t"]
+    done = CliRunner().invoke(main, advice[0].replace("FILE", str(file)).split())
+    assert (done.exit_code, done.stdout) == (0, "anew: t-0 begins at offset 0\n")
+    assert Pipeline(work, spark).run() == 1
+    assert Pipeline(work, spark).run() == 0
+    expected = [b"new", b"other-0", b"t-0", b"t-1"]
+    assert sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()) == expected
+    with odradek.open(log_dir, "r") as read:
+        held = [record.value for number in (0, 1) for record in read["u", number].read(isolation="read_committed")]
+    assert sorted(value for value in held if value) == expected
+    unknown = CliRunner().invoke(main, ["pipeline", "start-over", str(file), "nothing"])
+    assert unknown.exit_code == 3
+    assert unknown.stderr == f"odradek: {file}: there is no topic nothing that a job asks for\n"
+    for topic in ("t", "other"):
+        refused = CliRunner().invoke(main, ["pipeline", "start-over", str(file), topic])
+        assert refused.exit_code == 3
+        assert f"{topic} was not made anew: it is the topic that the job reads" in refused.stderr
 
 
 def test_a_deleted_head_fails_unless_told_otherwise(

@@ -340,6 +340,31 @@ def status(file: Path, name: str | None, form: str) -> int:
     return codes[0] if codes else ExitCode.CLEAN
 
 
+@command.command(short_help="Begin with a topic that was made anew.")
+@click.argument("file", type=FILE)
+@click.argument("topic", type=Name())
+@_JOB
+@FORMAT
+def start_over(file: Path, topic: str, name: str | None, form: str) -> None:
+    """Let the jobs that FILE describes begin with a TOPIC that was deleted and created again, while they do not run.
+
+    In the offset store and in the sinks, the positions of its partitions become their start. What the sinks hold of the
+    topic of before stays.
+
+    Example: odradek pipeline start-over examples/wordcount.toml texts
+    """
+    from odradek.spark.pipeline.start_over import start_over as begin
+
+    jobs = _read(file, name).jobs
+    asking = [job for job in jobs if job.source_options().wants(topic)]
+    if not asking:
+        raise JobError(f"{file}: there is no topic {topic} that a job asks for")
+    for job in asking:
+        for partition, place in sorted(begin(job, topic).items()):
+            fields = {"job": job.name, "topic": topic, "partition": partition.partition, "offset": place.offset}
+            show(form, fields, f"{job.name}: {partition} begins at offset {place.offset}")
+
+
 @command.command(short_help="Merge the small Parquet files of jobs.")
 @click.argument("file", type=FILE)
 @click.option("--target-mb", type=Number(1), default=128, show_default=True, help="How large files become.")

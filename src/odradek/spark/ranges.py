@@ -98,8 +98,8 @@ class DataLossError(LogError):
             reason += f", or {LossCause.NEW_TOPIC.value}"
         if self.cause is LossCause.NEW_TOPIC:
             advice = (
-                f"other records have these offsets now: to start over, remove the positions by "
-                f"`odradek offsets delete STORE --topic {name.topic}`, or give a stream a new checkpoint"
+                f"other records have these offsets now: `odradek pipeline start-over FILE {name.topic}` lets a job "
+                "begin with them, a new checkpoint a stream"
             )
         return f"{name}: offsets [{start}, {end}) are wanted, but {held}: {reason} ({advice})"
 

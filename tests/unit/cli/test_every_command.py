@@ -199,6 +199,7 @@ WITHOUT_PROGRESS = {
     "offsets from-checkpoint": "the checkpoint is missing here",
     "pipeline check": "it takes a second",
     "pipeline compact": "it prints each folder",
+    "pipeline start-over": "it sets a few positions",
     "pipeline replay-dead-letters": "it has a table of its own",
     "mcp": "it runs until it is ended",
     "pipeline run": "it has a table of its own",
@@ -252,6 +253,7 @@ ENDS_OTHERWISE = {
     "pipeline replay-dead-letters": "it finishes the batch",
     "pipeline run": "it finishes the batch",
     "pipeline compact": "it reads no data here",
+    "pipeline start-over": "there is no job here",
     "pipeline status": "there is no job here",
 }
 

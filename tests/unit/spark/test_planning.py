@@ -87,7 +87,7 @@ def test_of_a_topic_made_again_other_partitions_are_not_read_either(broker: odra
     job = Job(source, "file:unused.json", (ConsoleSinkSpec("SELECT 1"),))
     positions = Positions({EVENTS: Position(0, topic_id="AAAAAAAAAAAAAAAAAAAAEQ")}, "1")
     # The store has no position of events-1 that could be removed.
-    with pytest.raises(DataLossError, match=r"events-1.*created again.*offsets delete STORE --topic events`"):
+    with pytest.raises(DataLossError, match=r"events-1.*created again.*pipeline start-over FILE events`"):
         planned(job, positions)
 
 

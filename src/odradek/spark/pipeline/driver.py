@@ -33,6 +33,7 @@ from odradek.arguments import given_text
 from odradek.errors import JobError, OdradekError, SinkError
 from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
+from odradek.printable import logger
 from odradek.spark.connect import NOT_BY_CONNECT
 from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.pipeline.batch import Batch, cut, token
@@ -61,6 +62,8 @@ from odradek.spark.pipeline.traces import batch_attributes
 from odradek.spark.ranges import OffsetRange, position_at
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
+
+_LOG = logger(__name__)
 
 _MOST_ATTEMPTS = 4
 """How often a batch is tried, as Spark tries tasks, if another driver takes over what the sinks write."""
@@ -177,7 +180,7 @@ class Pipeline:
         return PlainRun
 
     def _open_sink(self, spec: SinkSpec, key: str) -> Sink:
-        return _open_sink(spec, key, self.job, self._console)
+        return open_sink(spec, key, self.job, self._console)
 
     def _open(
         self, store: ClaimedStore, on_batch: Callable[[BatchReport], None], open_ones: ExitStack, observers: Observers
@@ -269,6 +272,8 @@ class PlainRun(Run):
             if planned.first:
                 check_held(self.sinks, planned.first)
                 self.store.commit(planned.first)
+            if planned.cut:
+                self._go_on_after_cuts(planned.cut)
             ends_now = interval_ms is None and not planned.ranges
             positions = self.store.positions
             at_end = [name for name, held in planned.bounds.items() if positions[name].offset == held.end_offset]
@@ -289,6 +294,18 @@ class PlainRun(Run):
             if interval_ms is not None:
                 next_start = min(started + interval_ms / 1000, last_start)
                 self.stopping.sleep(max(0.0, next_start - time.monotonic()))
+
+    def _go_on_after_cuts(self, ends: Mapping[TopicPartition, Position]) -> None:
+        """Go on at the ends of logs that were cut; sinks first, or they would take new records for those they hold."""
+        before = self.store.positions
+        for sink in (*self.sinks, *([self.letters] if self.letters is not None else [])):
+            beyond = {name for name, place in sink.held(ends).items() if place.offset > ends[name].offset}
+            if beyond:
+                sink.replay({name: ends[name] for name in sorted(beyond)})
+        for name, place in sorted(ends.items()):
+            lost = place.offset, before[name].offset
+            _LOG.warning("%s: the log was cut: offsets [%d, %d) are lost, and it is read on from there", name, *lost)
+        self.store.commit(ends)
 
     def _batch(self, spark: SparkSession, planned: BatchPlan, started: float) -> None:
         """Do a batch, and store its end."""
@@ -425,7 +442,8 @@ def _checked(sink: Sink, planned: BatchPlan, stored: Mapping[TopicPartition, int
     return held
 
 
-def _open_sink(spec: SinkSpec, key: str, job: Job, console: Console | None) -> Sink:
+def open_sink(spec: SinkSpec, key: str, job: Job, console: Console | None = None) -> Sink:
+    """Open a sink of a job; `key` is where the job's file has it."""
     if isinstance(spec, ParquetSinkSpec):
         return ParquetSink(spec)
     if isinstance(spec, PythonSinkSpec):

@@ -88,6 +88,10 @@ class ParquetSink(Sink):
         """Take over the positions of the store, if the folder has none of its own."""
         self._folder.take_over(stored)
 
+    def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
+        """Set the positions back; the files stay."""
+        self._folder.set_back(starts)
+
     def write(self, batch: Batch) -> None:
         """Write the view of a batch: stage, commit, rename.
 
@@ -121,7 +125,8 @@ class ParquetSink(Sink):
         if self._spec.merge is None:
             frame = fitted(frame, self._held_columns(), self._spec)
         columns = file_columns(frame.schema, self._spec).jsonValue()
-        task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record)
+        lives = self._folder.lives
+        task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record, lives)
         # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
         numbered = frame.toDF(*map(str, range(len(frame.columns))))
         written = [(row.staged, row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
@@ -289,6 +294,7 @@ class _WriteTask:
     footers: Mapping[TopicPartition, tuple[int, int]]
     columns: list[str]
     is_by_record: bool
+    lives: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = files_of(self.spec.path)
@@ -304,7 +310,9 @@ class _WriteTask:
         for part, file in files.items():
             file.close({RANGES_KEY: self._footer(part)})
             results["staged"].append(file.name)
-            results["final"].append(self._final(part, file))
+            # Not the name of a file from before the positions were set back.
+            after = f".{self.lives}.parquet" if self.lives else ".parquet"
+            results["final"].append(f"{self._final(part, file)}{after}")
             results["rows"].append(file.rows)
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)
         keep_modules()
@@ -343,15 +351,15 @@ class _WriteTask:
         named = zip(self.spec.partition_by, part.values, strict=True)
         folders = "".join(_folder_name(name, value) + "/" for name, value in named)
         if part.partition is not None and file.first_offset is not None:
-            return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}.parquet"
+            return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}"
         from pyspark import TaskContext
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         if len(self.ranges) == 1:
             (((topic, partition), start, end),) = self.ranges
-            return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}.parquet"
-        return f"{folders}batch-{token(self.ranges)}-{task:05d}.parquet"
+            return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}"
+        return f"{folders}batch-{token(self.ranges)}-{task:05d}"
 
 
 def _folder_name(name: str, value: str | None) -> str:

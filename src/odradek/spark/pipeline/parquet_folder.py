@@ -21,6 +21,7 @@ On another file system than this machine's the steps are the same; `remote_files
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.errors import SinkError
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, is_same_topic
 from odradek.spark.options import offsets_by_topic
 from odradek.spark.pipeline.folder_files import BACKFILL, STATE, FolderFiles, LocalFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
@@ -52,6 +53,10 @@ def files_of(path: Path | FolderUri, *, for_backfill: bool = False) -> FolderFil
     return LocalFiles(path, BACKFILL if for_backfill else STATE)
 
 
+_OF_LIFE = re.compile(r"\.([0-9]+)\.parquet$")
+"""The name of a file from after the positions were set back."""
+
+
 class ParquetFolder:
     """A folder that one process at a time commits to.
 
@@ -64,6 +69,7 @@ class ParquetFolder:
         files: Its files.
         positions: The position that the files reach in every partition.
         columns: The columns of its files, as Spark writes a schema in JSON; None if the last commit does not say it.
+        lives: How often positions were set back: new files then have names that those of before do not have.
 
     Raises:
         SinkError: Another pipeline writes here, or the last commit cannot be read.
@@ -73,6 +79,7 @@ class ParquetFolder:
         self.path = path
         self.files = files_of(path, for_backfill=for_backfill)
         self.columns: Any = None
+        self.lives = 0
         self._for_backfill = for_backfill
         try:
             self.files.claim()
@@ -90,6 +97,19 @@ class ParquetFolder:
             for name, held in self.positions.items():
                 if name in stored and stored[name].offset > held.offset:
                     self.positions[name] = Position(stored[name].offset, topic_id=stored[name].topic_id)
+
+    def set_back(self, places: Mapping[TopicPartition, Position]) -> None:
+        """Let partitions be written again from these positions, beside the files that there are.
+
+        Of a topic that was made anew, the partitions that are not named are forgotten.
+        """
+        anew = {name.topic for name, place in places.items() if not is_same_topic(place.topic_id, self._id(name.topic))}
+        self.positions = {name: held for name, held in self.positions.items() if name.topic not in anew}
+        self.lives += 1
+        self.commit(self.files.stage(), [], places)
+
+    def _id(self, topic: str) -> str | None:
+        return next((held.topic_id for name, held in self.positions.items() if name.topic == topic), None)
 
     def commit(
         self,
@@ -118,6 +138,7 @@ class ParquetFolder:
             "moves": moves,
             "removals": removals,
             "columns": columns or self.columns,
+            "lives": self.lives,
         }
         if self._for_backfill:
             content["positions"] = {}
@@ -150,6 +171,7 @@ class ParquetFolder:
                 moves = [(str(staged), str(final)) for staged, final in content["moves"]]
                 removals = [str(name) for name in content["removals"]]
                 self.columns = content.get("columns")
+                self.lives = int(content.get("lives", 0))
                 topic_ids = {str(topic): str(topic_id) for topic, topic_id in content.get("topic_ids", {}).items()}
                 positions = {
                     TopicPartition(topic, int(partition)): Position(int(offset), topic_id=topic_ids.get(topic))
@@ -173,6 +195,8 @@ class ParquetFolder:
     def _positions_of_files(self) -> dict[TopicPartition, Position]:
         ends: dict[TopicPartition, int] = {}
         for name in self.files.names():
+            if of_life := _OF_LIFE.search(name):
+                self.lives = max(self.lives, int(of_life[1]))
             for partition, _, end in footer_ranges(self, name):
                 ends[partition] = max(end, ends.get(partition, 0))
         return {name: Position(end) for name, end in ends.items()}

@@ -9,7 +9,7 @@ A position outside the log means that records are lost: an error unless `failOnD
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek.errors import JobError
 from odradek.kafka.topics import Bounds
@@ -22,6 +22,7 @@ from odradek.spark.ranges import (
     OffsetRange,
     Topics,
     check_places,
+    cut_places,
     find_partitions,
     limited,
     position_at,
@@ -40,12 +41,14 @@ class BatchPlan:
         end_offsets: The ends that the ranges were cut from.
         first: Positions to store before it.
         bounds: What the partitions have.
+        cut: The ends of logs that were cut below their positions, where `failOnDataLoss` is false: to go on from.
     """
 
     ranges: list[OffsetRange]
     end_offsets: dict[TopicPartition, int]
     first: dict[TopicPartition, Position]
     bounds: dict[TopicPartition, Bounds]
+    cut: dict[TopicPartition, Position] = field(default_factory=dict)
 
     @property
     def topic_ids(self) -> dict[TopicPartition, str | None]:
@@ -74,13 +77,15 @@ def plan(job: Job, topics: Topics, positions: Positions, target: Mapping[TopicPa
     if target is not None:
         bounds = {name: held for name, held in bounds.items() if name in target}
     first = _first_positions(job, topics, positions, bounds)
-    starts = {name: first[name].offset if name in first else positions[name].offset for name in bounds}
+    cut = cut_places(topics, bounds, stored)
+    known = {**stored, **first, **cut}
+    starts = {name: known[name].offset for name in bounds}
     ends = {
         name: held.end_offset if target is None else min(held.end_offset, target[name]) for name, held in bounds.items()
     }
     asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
     kept = within(asked, bounds, fail_on_data_loss=options.fail_on_data_loss)
-    return BatchPlan(limited(kept, job.max_offsets_per_batch), ends, first, bounds)
+    return BatchPlan(limited(kept, job.max_offsets_per_batch), ends, first, bounds, cut)
 
 
 def _first_positions(

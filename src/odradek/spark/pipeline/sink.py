@@ -36,7 +36,8 @@ def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id
     if not is_same_topic(held.topic_id, topic_id):
         raise SinkError(
             f"{holder} holds {name} up to offset {held.offset} of another topic of that name, whose id was "
-            f"{held.topic_id}: give the sink another path or transactional_id, or let it start over with an empty one"
+            f"{held.topic_id}: `odradek pipeline start-over FILE {name.topic}` lets the job begin with the new one, "
+            "beside what is there; or give the sink another path or transactional_id"
         )
 
 

@@ -1,0 +1,66 @@
+"""Lets a job begin with a topic that was made anew under the name of one that it has read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from odradek.errors import JobError
+from odradek.offsets.store import Position, open_store
+from odradek.spark.pipeline.driver import open_sink
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.sink_specs import SinkSpec
+from odradek.spark.ranges import position_at
+from odradek.spark.source_topics import open_topics
+from odradek.storage.names import TopicPartition
+
+
+def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
+    """Set the positions of a topic to its start, in the sinks of a job and in its offset store.
+
+    What the sinks hold of the topic stays: files, and records of other topics. The job must not be running.
+
+    Args:
+        job: The job; one with state keeps records of the topic in it, which cannot be taken out.
+        topic: The topic, as it is now.
+
+    Returns:
+        The positions.
+
+    Raises:
+        JobError: The source does not ask for such a topic, it was not made anew, or the job has state.
+        SinkError: Another driver holds a sink, or what it holds cannot be written again.
+        CommitConflictError: Another driver has stored positions meanwhile.
+    """
+    if job.state is not None:
+        told = f"{job.state.path} is the state of {topic} too: remove it, and the positions, to begin with an empty one"
+        raise JobError(told, "state.path")
+    with ExitStack() as opened:
+        specs: dict[str, SinkSpec] = {f"sink[{number}]": spec for number, spec in enumerate(job.sinks)}
+        if job.dead_letters is not None:
+            specs["dead_letters"] = job.dead_letters
+        sinks = []
+        for key, spec in specs.items():
+            sinks.append(open_sink(spec, key, job))
+            opened.callback(sinks[-1].close)
+        topics = open_topics(job.source_options())
+        opened.callback(topics.close)
+        store = open_store(job.offset_store, job.offset_store_options)
+        opened.callback(store.close)
+        options = job.source_options()
+        there = [name for name in topics.partitions(lambda found: found == topic) if options.wants_partition(name)]
+        if not there:
+            raise JobError(f"there is no topic {topic} that the source asks for", "source")
+        places = {name: position_at(held, held.start_offset) for name, held in topics.bounds(there).items()}
+        stored = store.load()
+        ids = {place.topic_id for name, place in stored.items() if name.topic == topic}
+        if ids and ids == {place.topic_id for place in places.values()} and None not in ids:
+            raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
+        gone = [name for name in stored if name.topic == topic and name not in places]
+        # The store comes last: until then the job is refused as before, and this can be done again.
+        for sink in sinks:
+            if sink.held([*places, *gone]):
+                sink.replay(places)
+        stored = store.commit(places, expected=stored)
+        if gone:
+            store.delete(gone, expected=stored)
+        return places
