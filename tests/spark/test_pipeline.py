@@ -22,11 +22,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import odradek
+from odradek.admin.folder import FolderAdmin
 from odradek.cli.app import main
 from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
+from odradek.spark.pipeline.claimed_store import ClaimedStore
+from odradek.spark.pipeline.folder_topic import FolderTopicSink
 from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.job import JobFile
 from odradek.spark.pipeline.merging import compact
@@ -578,7 +581,7 @@ def test_a_log_that_was_cut_is_gone_on_with_where_that_is_wanted(
     _, second = scan_batches(segment.read_bytes())
     os.truncate(segment, second.position)
     assert Pipeline(work, spark).run() == 0
-    assert "t-0: the log was cut: offsets [2, 4) are lost, and it is read on from there" in caplog.messages
+    assert "t-0: offsets [2, 4) are lost, as the log was cut, and it is read on from there" in caplog.messages
     with open_store(work.offset_store) as store:
         assert store.load()[TopicPartition("t", 0)].offset == 2
     # As many as there were: a file of them would have the name of one that is there.
@@ -590,6 +593,60 @@ def test_a_log_that_was_cut_is_gone_on_with_where_that_is_wanted(
         assert [record.value for record in read["u", 0].read()] == [b"a", b"b", b"c", b"d", b"C", b"D"]
     assert compact(tmp_path / "out", 1 << 20)[0] >= 2
     assert sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()) == [b"C", b"D", b"a", b"b", b"c", b"d"]
+
+
+def test_a_kill_on_the_way_past_a_cut(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sinks are ahead of the store, and the log ends between them; then it grows."""
+    log_dir = tmp_path / "log-dir"
+
+    def append(*values: bytes) -> None:
+        with odradek.open(log_dir) as logs:
+            for value in values:
+                logs["t", 0].append([odradek.Record(value=value)])
+
+    def seen() -> tuple[list[bytes], list[bytes]]:
+        with odradek.open(log_dir, "r") as read:
+            forwarded = [record.value or b"" for record in read["u", 0].read(isolation="read_committed")]
+        return sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()), sorted(forwarded)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("t", partitions=1)
+        logs.create_topic("u", partitions=1)
+    work = job(
+        tmp_path,
+        log_dir,
+        name="cut",
+        source={"path": str(log_dir), "subscribe": "t", "failOnDataLoss": "false"},
+        sinks=(ParquetSinkSpec(tmp_path / "out", "records"), TopicSinkSpec("u", {}, "records", path=log_dir)),
+    )
+    append(b"a", b"b")
+    assert Pipeline(work, spark).run() == 1
+    append(b"c", b"d", b"e")
+    with monkeypatch.context() as patched:
+        patched.setattr(ClaimedStore, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            Pipeline(work, spark).run()
+    (segment,) = (log_dir / "t-0").glob("*.log")
+    *_, last = scan_batches(segment.read_bytes())
+    os.truncate(segment, last.position)
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderTopicSink, "replay", die)
+        with pytest.raises(KeyboardInterrupt):
+            Pipeline(work, spark).run()
+    append(b"E", b"F")
+    assert Pipeline(work, spark).run() == 1
+    expected = sorted([b"a", b"b", b"c", b"d", b"e", b"E", b"F"])
+    assert seen() == (expected, expected)
+    # What the files say is not what they held before.
+    shutil.rmtree(tmp_path / "out" / "_odradek")
+    append(b"G")
+    assert Pipeline(work, spark).run() == 1
+    expected = sorted([*expected, b"G"])
+    assert seen() == (expected, expected)
+    assert Pipeline(work, spark).run() == 0
 
 
 def test_a_job_starts_over_with_a_topic_made_anew_as_its_error_says(spark: SparkSession, tmp_path: Path) -> None:
@@ -629,7 +686,12 @@ def test_a_job_starts_over_with_a_topic_made_anew_as_its_error_says(spark: Spark
     assert (done.exit_code, done.stdout) == (0, "anew: t-0 begins at offset 0\n")
     assert Pipeline(work, spark).run() == 1
     assert Pipeline(work, spark).run() == 0
-    expected = [b"new", b"other-0", b"t-0", b"t-1"]
+    with FolderAdmin(log_dir) as admin:
+        admin.create_partitions("t", 2)
+    with odradek.open(log_dir) as logs:
+        logs["t", 1].append([odradek.Record(value=b"newer")])
+    assert Pipeline(work, spark).run() == 1
+    expected = [b"new", b"newer", b"other-0", b"t-0", b"t-1"]
     assert sorted(pq.read_table(tmp_path / "out")["value"].to_pylist()) == expected
     with odradek.open(log_dir, "r") as read:
         held = [record.value for number in (0, 1) for record in read["u", number].read(isolation="read_committed")]

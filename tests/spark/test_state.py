@@ -448,6 +448,22 @@ def test_a_log_that_was_cut_goes_on_below_what_the_sink_has_of_it(spark: SparkSe
     assert totals(tmp_path) == counted([*range(10), 17, 19, 21, 20, 22])
 
 
+def test_a_run_after_a_cut_goes_on_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    """Also if there is nothing to read then: until the log has grown past the position, all would be passed over."""
+    work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
+    work = replace(work, source={**work.source, "failOnDataLoss": "false"})
+    append(tmp_path, range(4))
+    shutil.copytree(tmp_path / "data", tmp_path / "cut")
+    append(tmp_path, range(4, 10))
+    assert Pipeline(work, spark).run() == 1
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "cut").rename(tmp_path / "data")
+    assert Pipeline(work, spark).run() == 0
+    append(tmp_path, range(4, 14))
+    assert Pipeline(work, spark).run() == 1
+    assert totals(tmp_path) == counted([*range(10), *range(4, 14)])
+
+
 @pytest.mark.laboratory
 def test_a_sink_without_its_positions_after_a_crash(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

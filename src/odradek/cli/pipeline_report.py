@@ -245,6 +245,7 @@ def status_fields(status: JobStatus) -> dict[str, Any]:
         "held_back": status.held_back,
         "batch": None if note.batch is None else asdict(note.batch),
         "error": None if note.error is None else asdict(note.error),
+        "loss": None if note.loss is None else asdict(note.loss),
         "source_error": status.source_error,
         "history": [
             {"time_ms": number * MINUTE_MS, "lag": lag, "offsets": offsets} for number, lag, offsets in status.history
@@ -275,6 +276,8 @@ def show_status(status: JobStatus, *, jsonl: bool) -> None:
     if note.error is not None:
         when = "" if note.has_failed else ", before the last batch"
         told.append(f"last error: {iso_text(note.error.time_ms)}{when}: {note.error.text}")
+    if note.loss is not None:
+        told.append(f"last loss, of logs that were cut: {iso_text(note.loss.time_ms)}: {note.loss.text}")
     if status.source_error is not None:
         told.append(f"the source does not answer: {status.source_error}")
     told += [part.problem for part in status.partitions if part.problem is not None]

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.store import OffsetStore, Position, Positions
-from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
+from odradek.spark.pipeline.run_note import LastBatch, LastError, LastLoss, RunNote, newest_note
 from odradek.storage.names import TopicPartition
 
 STORE_PATIENCE_S = 60.0
@@ -128,18 +128,26 @@ class ClaimedStore:
             seconds: How long it took.
             refused: How many records the sinks' targets did not take.
         """
-        self._note = RunNote(LastBatch(_now_ms(), offsets, round(seconds, 3), refused), self._note.error)
-        done = dict(ends)
-        first = min(done)
-        done[first] = replace(done[first], note=self._note.text())
-        return done
+        self._note = replace(self._note, batch=LastBatch(_now_ms(), offsets, round(seconds, 3), refused))
+        return self._noted(ends)
+
+    def lost(self, ends: Mapping[TopicPartition, Position], what: str) -> dict[TopicPartition, Position]:
+        """Return the positions of logs that were cut, at least one, with a note of which offsets were lost."""
+        self._note = replace(self._note, loss=LastLoss(_now_ms(), what))
+        return self._noted(ends)
+
+    def _noted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+        noted = dict(positions)
+        first = min(noted)
+        noted[first] = replace(noted[first], note=self._note.text())
+        return noted
 
     def note_error(self, error: Exception) -> None:
         """Let the store say how the run ended, for `odradek pipeline status`."""
         if not self.positions or isinstance(error, OffsetStoreError):
             return
         first = min(self.positions)
-        note = RunNote(self._note.batch, LastError(_now_ms(), str(error)))
+        note = replace(self._note, error=LastError(_now_ms(), str(error)))
         # What ends the run is the error; that it cannot be stored adds nothing.
         with suppress(OffsetStoreError):
             self._store.commit({first: replace(self.positions[first], note=note.text())}, expected=self.positions)

@@ -32,7 +32,7 @@ from rich.console import Console
 from odradek.arguments import given_text
 from odradek.errors import JobError, OdradekError, SinkError
 from odradek.offsets.known_beside import OTHER_PROGRAM
-from odradek.offsets.store import OffsetStore, Position, Positions, open_store
+from odradek.offsets.store import OffsetStore, Position, Positions, is_same_topic, open_store
 from odradek.printable import logger
 from odradek.spark.connect import NOT_BY_CONNECT
 from odradek.spark.open_transactions import TransactionWatch
@@ -59,11 +59,14 @@ from odradek.spark.pipeline.spark_sink import SparkSink
 from odradek.spark.pipeline.state_folder import StateFolder
 from odradek.spark.pipeline.stateful import StatefulRun
 from odradek.spark.pipeline.traces import batch_attributes
-from odradek.spark.ranges import OffsetRange, position_at
+from odradek.spark.ranges import OffsetRange, cut_places, position_at
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
 _LOG = logger(__name__)
+
+_CUT = "cut at "
+"""What the batch of a position begins with until the sinks are set back to the offset that follows."""
 
 _MOST_ATTEMPTS = 4
 """How often a batch is tried, as Spark tries tasks, if another driver takes over what the sinks write."""
@@ -255,6 +258,7 @@ class PlainRun(Run):
         """
         for sink in self.sinks:
             sink.start(self.store.positions)
+        self._set_sinks_back()
         spark: SparkSession | None = None
         target: dict[TopicPartition, int] | None = None
         interval_ms = self.job.trigger_interval_ms
@@ -264,16 +268,18 @@ class PlainRun(Run):
             started = time.monotonic()
             if not is_first_look:
                 self.topics.refresh()
-            is_first_look = False
             planned = plan(self.job, self.topics, self.store.positions, target)
+            # Only one that was killed leaves sinks ahead of the store.
+            cut = {**planned.cut, **(self._cut_below_sinks(planned) if is_first_look else {})}
+            is_first_look = False
             if interval_ms is None and target is None:
                 # Stop at what is there now: a source that keeps growing would never be done.
                 target = planned.end_offsets
             if planned.first:
                 check_held(self.sinks, planned.first)
                 self.store.commit(planned.first)
-            if planned.cut:
-                self._go_on_after_cuts(planned.cut)
+            if cut:
+                self._go_on_after_cuts(cut)
             ends_now = interval_ms is None and not planned.ranges
             positions = self.store.positions
             at_end = [name for name, held in planned.bounds.items() if positions[name].offset == held.end_offset]
@@ -295,17 +301,52 @@ class PlainRun(Run):
                 next_start = min(started + interval_ms / 1000, last_start)
                 self.stopping.sleep(max(0.0, next_start - time.monotonic()))
 
+    def _all_sinks(self) -> tuple[Sink, ...]:
+        return (*self.sinks, *([self.letters] if self.letters is not None else []))
+
+    def _cut_below_sinks(self, planned: BatchPlan) -> dict[TopicPartition, Position]:
+        """Return the ends of logs that end before what a sink holds, where that is no error."""
+        found: dict[TopicPartition, Position] = {}
+        for sink in () if self.job.source_options().fail_on_data_loss else self._all_sinks():
+            held = sink.held(planned.bounds)
+            own = {name: at for name, at in held.items() if is_same_topic(at.topic_id, planned.topic_ids[name])}
+            found.update(cut_places(self.topics, planned.bounds, own))
+        return found
+
     def _go_on_after_cuts(self, ends: Mapping[TopicPartition, Position]) -> None:
-        """Go on at the ends of logs that were cut; sinks first, or they would take new records for those they hold."""
-        before = self.store.positions
-        for sink in (*self.sinks, *([self.letters] if self.letters is not None else [])):
-            beyond = {name for name, place in sink.held(ends).items() if place.offset > ends[name].offset}
+        """Go on at the ends of logs that were cut, in the store and in the sinks.
+
+        Sinks would take new records for those they hold. The store says first where the ends are: who is killed on the
+        way finds them there, however the logs have grown since.
+        """
+        before = {name: self.store.positions[name] for name in ends}
+        lost = [
+            f"{name}: offsets [{end.offset}, {before[name].offset})"
+            for name, end in sorted(ends.items())
+            if end.offset < before[name].offset
+        ]
+        for part in lost:
+            _LOG.warning("%s are lost, as the log was cut, and it is read on from there", part)
+        places = {
+            name: replace(min(end, before[name], key=lambda place: place.offset), batch=f"{_CUT}{end.offset}")
+            for name, end in ends.items()
+        }
+        self.store.commit(self.store.lost(places, ", ".join(lost)) if lost else places)
+        self._set_sinks_back()
+
+    def _set_sinks_back(self) -> None:
+        """Set sinks back to where the store says that logs were cut."""
+        places = {name: at for name, at in self.store.positions.items() if at.batch and at.batch.startswith(_CUT)}
+        if not places:
+            return
+        ends = {
+            name: replace(at, offset=int(str(at.batch).removeprefix(_CUT)), batch=None) for name, at in places.items()
+        }
+        for sink in self._all_sinks():
+            beyond = {name: ends[name] for name, held in sink.held(ends).items() if held.offset > ends[name].offset}
             if beyond:
-                sink.replay({name: ends[name] for name in sorted(beyond)})
-        for name, place in sorted(ends.items()):
-            lost = place.offset, before[name].offset
-            _LOG.warning("%s: the log was cut: offsets [%d, %d) are lost, and it is read on from there", name, *lost)
-        self.store.commit(ends)
+                sink.replay(beyond)
+        self.store.commit({name: replace(at, batch=None) for name, at in places.items()})
 
     def _batch(self, spark: SparkSession, planned: BatchPlan, started: float) -> None:
         """Do a batch, and store its end."""

@@ -27,6 +27,7 @@ from odradek.storage.file_lock import FileLock
 from odradek.storage.files import FILES, write_atomically
 
 STATE = "_odradek"
+PARQUET = ".parquet"
 STAGED = f"{STATE}/staged"
 BACKFILL = f"{STATE}/backfill"
 """The commits of a backfill, which go beside those of the job."""
@@ -96,8 +97,8 @@ class FolderFiles(ABC):
         """Remove what is staged in a folder; by default in all of them."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names of the Parquet files, in order."""
+    def names(self, ending: str = PARQUET) -> list[str]:
+        """Return the names of the Parquet files, or of those with another ending, in order."""
 
     @abstractmethod
     def open_input(self, name: str) -> pa.NativeFile:
@@ -216,13 +217,13 @@ class LocalFiles(FolderFiles):
         """Remove folders."""
         shutil.rmtree(self._path / (staging or self._staged), ignore_errors=True)
 
-    def names(self) -> list[str]:
-        """Return the names of the Parquet files, in order."""
+    def names(self, ending: str = PARQUET) -> list[str]:
+        """Return the names of the Parquet files, or of those with another ending, in order."""
         found = []
         for path, folders, names in _walk(self._path):
             # A backfill looks while its job stages and removes files there.
             folders[:] = [folder for folder in folders if folder != STATE]
-            found += [(path / name).relative_to(self._path) for name in names if name.endswith(".parquet")]
+            found += [(path / name).relative_to(self._path) for name in names if name.endswith(ending)]
         return [str(name) for name in sorted(found)]
 
     def open_input(self, name: str) -> pa.NativeFile:

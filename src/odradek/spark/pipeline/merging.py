@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 
 from odradek.spark.pipeline.backfill_claim import joined
 from odradek.spark.pipeline.folder_uri import FolderUri
-from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, footer_ranges, format_ranges
+from odradek.spark.pipeline.parquet_folder import (
+    RANGES_KEY,
+    ParquetFolder,
+    file_name,
+    files_of,
+    footer_ranges,
+    format_ranges,
+    lives_of,
+)
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
@@ -37,8 +45,12 @@ class _Small:
     """`topic-partition`, first offset, offset after the last; None for rows that do not come from one record."""
 
     @property
-    def group(self) -> tuple[str, str]:
-        return str(PurePosixPath(self.name).parent), self.offsets[0] if self.offsets else ""
+    def lives(self) -> int:
+        return lives_of(self.name)
+
+    @property
+    def group(self) -> tuple[str, int, str]:
+        return str(PurePosixPath(self.name).parent), self.lives, self.offsets[0] if self.offsets else ""
 
 
 def compact(path: Path | FolderUri, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, int]:
@@ -79,7 +91,7 @@ def compact(path: Path | FolderUri, target_bytes: int = DEFAULT_TARGET_BYTES) ->
 
 
 def _groups(folder: ParquetFolder, target_bytes: int) -> Iterator[list[_Small]]:
-    groups: dict[tuple[str, str], list[_Small]] = {}
+    groups: dict[tuple[str, int, str], list[_Small]] = {}
     for name in folder.files.names():
         with folder.files.errors(), folder.files.open_input(name) as file:
             size_bytes = file.size()
@@ -102,7 +114,7 @@ def _groups(folder: ParquetFolder, target_bytes: int) -> Iterator[list[_Small]]:
 
 
 def _offsets(name: str) -> tuple[str, int, int] | None:
-    parts = name.removesuffix(".parquet").rsplit("-", 2)
+    parts = name.removesuffix(file_name("", lives_of(name))).rsplit("-", 2)
     if len(parts) != 3 or not all(len(part) == 20 and part.isdigit() for part in parts[1:]):
         return None
     return parts[0], int(parts[1]), int(parts[2])
@@ -112,9 +124,9 @@ def _name(files: Sequence[_Small]) -> str:
     first, last = files[0].offsets, files[-1].offsets
     if first is not None and last is not None:
         end = max(file.offsets[2] for file in files if file.offsets)
-        return f"{first[0]}-{first[1]:020d}-{end:020d}.parquet"
+        return file_name(f"{first[0]}-{first[1]:020d}-{end:020d}", files[0].lives)
     names = "\n".join(PurePosixPath(file.name).name for file in files)
-    return f"batch-{hashlib.sha256(names.encode()).hexdigest()[:16]}-merged.parquet"
+    return file_name(f"batch-{hashlib.sha256(names.encode()).hexdigest()[:16]}-merged", files[0].lives)
 
 
 def _merge(folder: ParquetFolder, files: Sequence[_Small], staged: str) -> None:

@@ -32,7 +32,7 @@ from odradek.spark.pipeline.folder_files import FolderFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.lineage import origin_columns
 from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted, folder_columns, with_dates
-from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, format_ranges
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, file_name, files_of, format_ranges
 from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ParquetSinkSpec
 from odradek.spark.ranges import OffsetRange
@@ -42,8 +42,8 @@ from odradek.storage.names import TopicPartition
 _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20
 """The most bytes of a row group in memory; readers of Parquet work best with a few row groups in a file."""
-_WRITTEN = "staged string, final string, rows bigint"
-_WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
+_WRITTEN = "staged string, stem string, rows bigint"
+_WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("stem", pa.string()), ("rows", pa.int64())])
 
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -125,15 +125,14 @@ class ParquetSink(Sink):
         if self._spec.merge is None:
             frame = fitted(frame, self._held_columns(), self._spec)
         columns = file_columns(frame.schema, self._spec).jsonValue()
-        lives = self._folder.lives
-        task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record, lives)
+        task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record)
         # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
         numbered = frame.toDF(*map(str, range(len(frame.columns))))
-        written = [(row.staged, row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
-        finals = [final for _, final in written]
-        if len(set(finals)) != len(finals):
+        written = [(row.staged, row.stem) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
+        if len({stem for _, stem in written}) != len(written):
             # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
-            written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
+            written = [(staged, f"{stem}-{number:05d}") for number, (staged, stem) in enumerate(written)]
+        written = [(staged, file_name(stem, self._folder.lives)) for staged, stem in written]
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
         # A batch without rows leaves no file that has them.
         self._folder.commit(staging, written, ends, replaced, columns if written else None)
@@ -294,7 +293,6 @@ class _WriteTask:
     footers: Mapping[TopicPartition, tuple[int, int]]
     columns: list[str]
     is_by_record: bool
-    lives: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = files_of(self.spec.path)
@@ -306,13 +304,11 @@ class _WriteTask:
                     files[part] = _OpenFile(folder, name, self._content(rows).schema, self.spec.compression)
                 offsets = rows.column("offset") if part.partition is not None else None
                 files[part].write(self._content(rows), offsets)
-        results: dict[str, list[Any]] = {"staged": [], "final": [], "rows": []}
+        results: dict[str, list[Any]] = {"staged": [], "stem": [], "rows": []}
         for part, file in files.items():
             file.close({RANGES_KEY: self._footer(part)})
             results["staged"].append(file.name)
-            # Not the name of a file from before the positions were set back.
-            after = f".{self.lives}.parquet" if self.lives else ".parquet"
-            results["final"].append(f"{self._final(part, file)}{after}")
+            results["stem"].append(self._stem(part, file))
             results["rows"].append(file.rows)
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)
         keep_modules()
@@ -347,7 +343,7 @@ class _WriteTask:
             ranges = {name: ranges[name]} if name in ranges else ranges
         return format_ranges(OffsetRange(name, *held) for name, held in ranges.items())
 
-    def _final(self, part: _Part, file: _OpenFile) -> str:
+    def _stem(self, part: _Part, file: _OpenFile) -> str:
         named = zip(self.spec.partition_by, part.values, strict=True)
         folders = "".join(_folder_name(name, value) + "/" for name, value in named)
         if part.partition is not None and file.first_offset is not None:

@@ -3,6 +3,8 @@
     words/
       texts-0-00000000000000000000-00000000000000001200.parquet     topic, partition, offset range
       batch-5f0c9a7be3d4c821-00000.parquet                          rows that are not of one record, such as counts
+      texts-0-...-00000000000000001300.1.parquet                    from after the positions were set back once
+      _1.set-back              from where on it was written again then; readers pass over it
       _odradek/commit.json     the last commit: the positions that the files reach, the ids of the topics, its renames
                                and removals
       _odradek/lock            held by the one pipeline that writes here
@@ -12,8 +14,8 @@
 Files are staged first. Then `commit.json` is written with the final name of each staged file, and one rename puts it in
 place: that is the commit. If the program dies after it, the next one to open the folder finishes the renames that it
 lists; before it, the staged files are deleted. The footer of a file also has the ranges of offsets that it holds
-(`odradek.ranges`), from which the positions are read if `_odradek` was removed. They are only the least then: a batch
-may have left no rows.
+(`odradek.ranges`), from which, and from what was set back, the positions are read if `_odradek` was removed. They are
+only the least then: a batch may have left no rows.
 
 On another file system than this machine's the steps are the same; `remote_files` says what commits and locks are there.
 """
@@ -22,7 +24,9 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,7 @@ import pyarrow.parquet as pq
 from odradek.errors import SinkError
 from odradek.offsets.store import Position, is_same_topic
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.folder_files import BACKFILL, STATE, FolderFiles, LocalFiles
+from odradek.spark.pipeline.folder_files import BACKFILL, PARQUET, STATE, FolderFiles, LocalFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.remote_files import RemoteFiles
 from odradek.spark.ranges import OffsetRange
@@ -53,8 +57,20 @@ def files_of(path: Path | FolderUri, *, for_backfill: bool = False) -> FolderFil
     return LocalFiles(path, BACKFILL if for_backfill else STATE)
 
 
+_SET_BACK = ".set-back"
 _OF_LIFE = re.compile(r"\.([0-9]+)\.parquet$")
 """The name of a file from after the positions were set back."""
+
+
+def file_name(stem: str, lives: int) -> str:
+    """Return the name of a Parquet file: not one from before the positions were last set back, which are others."""
+    return f"{stem}.{lives}{PARQUET}" if lives else f"{stem}{PARQUET}"
+
+
+def lives_of(name: str) -> int:
+    """Return how often the positions had been set back when a Parquet file was written, by its name."""
+    found = _OF_LIFE.search(name)
+    return int(found[1]) if found else 0
 
 
 class ParquetFolder:
@@ -104,9 +120,16 @@ class ParquetFolder:
         Of a topic that was made anew, the partitions that are not named are forgotten.
         """
         anew = {name.topic for name, place in places.items() if not is_same_topic(place.topic_id, self._id(name.topic))}
+        offsets = {name: 0 for name in self.positions if name.topic in anew}
+        offsets.update({name: place.offset for name, place in places.items()})
         self.positions = {name: held for name, held in self.positions.items() if name.topic not in anew}
         self.lives += 1
-        self.commit(self.files.stage(), [], places)
+        staging = self.files.stage()
+        staged = f"{staging}/{uuid.uuid4().hex}.staged"
+        with closing(self.files.create(staged)) as file:
+            file.write(json.dumps(offsets_by_topic(offsets), ensure_ascii=False).encode())
+            self.files.seal(file)
+        self.commit(staging, [(staged, f"_{self.lives}{_SET_BACK}")], places)
 
     def _id(self, topic: str) -> str | None:
         return next((held.topic_id for name, held in self.positions.items() if name.topic == topic), None)
@@ -174,9 +197,8 @@ class ParquetFolder:
                 self.lives = int(content.get("lives", 0))
                 topic_ids = {str(topic): str(topic_id) for topic, topic_id in content.get("topic_ids", {}).items()}
                 positions = {
-                    TopicPartition(topic, int(partition)): Position(int(offset), topic_id=topic_ids.get(topic))
-                    for topic, offsets in content["positions"].items()
-                    for partition, offset in offsets.items()
+                    name: Position(offset, topic_id=topic_ids.get(name.topic))
+                    for name, offset in _offsets(content["positions"]).items()
                 }
             if self._for_backfill and (of_job := files_of(self.path).last_commit()) is not None:
                 # The job may have written other columns since the last backfill.
@@ -193,13 +215,28 @@ class ParquetFolder:
         return positions
 
     def _positions_of_files(self) -> dict[TopicPartition, Position]:
-        ends: dict[TopicPartition, int] = {}
+        set_back = {int(name[1:].removesuffix(_SET_BACK)): name for name in self.files.names(_SET_BACK)}
+        names: dict[int, list[str]] = {}
         for name in self.files.names():
-            if of_life := _OF_LIFE.search(name):
-                self.lives = max(self.lives, int(of_life[1]))
-            for partition, _, end in footer_ranges(self, name):
-                ends[partition] = max(end, ends.get(partition, 0))
+            names.setdefault(lives_of(name), []).append(name)
+        ends: dict[TopicPartition, int] = {}
+        for life in sorted({*set_back, *names}):
+            if life in set_back:
+                with self.files.open_input(set_back[life]) as file:
+                    ends.update(_offsets(json.loads(file.read())))
+            for name in names.get(life, ()):
+                for partition, _, end in footer_ranges(self, name):
+                    ends[partition] = max(end, ends.get(partition, 0))
+            self.lives = life
         return {name: Position(end) for name, end in ends.items()}
+
+
+def _offsets(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, offsets in by_topic.items()
+        for partition, offset in offsets.items()
+    }
 
 
 def footer_ranges(folder: ParquetFolder, name: str) -> list[OffsetRange]:

@@ -33,7 +33,7 @@ import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.folder_files import LOCAL_COMMIT, STAGED, STATE, FolderFiles, nested
+from odradek.spark.pipeline.folder_files import LOCAL_COMMIT, PARQUET, STAGED, STATE, FolderFiles, nested
 from odradek.spark.pipeline.folder_uri import OBJECT_STORES, FolderUri
 from odradek.spark.pipeline.sink import FencedError
 
@@ -177,11 +177,11 @@ class RemoteFiles(FolderFiles):
                     with suppress(FileNotFoundError):
                         self._files.delete_dir(info.path)
 
-    def names(self) -> list[str]:
-        """Return the names of the Parquet files, in order."""
+    def names(self, ending: str = PARQUET) -> list[str]:
+        """Return the names of the Parquet files, or of those with another ending, in order."""
         with self.errors():
             found = [name for name, _ in self._list("", recursive=True)]
-        return sorted(name for name in found if name.endswith(".parquet") and STATE not in name.split("/"))
+        return sorted(name for name in found if name.endswith(ending) and STATE not in name.split("/"))
 
     def open_input(self, name: str) -> pa.NativeFile:
         """Open a file to read it, here and there."""

@@ -1,7 +1,8 @@
 """What a pipeline last did, kept in the offset store beside a position, for `odradek pipeline status`.
 
     {"batch": {"time_ms": 1790000000000, "offsets": 1200, "seconds": 1.9, "refused": 0},
-     "error": {"time_ms": 1790000005000, "text": "sink[0]: ValueError: ..."}}
+     "error": {"time_ms": 1790000005000, "text": "sink[0]: ValueError: ..."},
+     "loss": {"time_ms": 1790000006000, "text": "texts-0: offsets [120, 140)"}}
 
 Each commit puts it beside one of the positions that it stores; the newest one counts. So every store can keep it, and
 it is stored if and only if the batch is.
@@ -17,7 +18,7 @@ from typing import Any
 from odradek.arguments import checked_int, checked_text, given_text
 from odradek.offsets.store import Position
 
-_ERROR_BYTES = 1000
+_TEXT_BYTES = 1000
 """A broker takes 4,096 bytes beside a position; characters of an error may be escaped."""
 
 _MOST_SECONDS = 1e12
@@ -50,7 +51,16 @@ class LastBatch:
 
 
 @dataclass(frozen=True)
-class LastError:
+class _Told:
+    time_ms: int
+    text: str
+
+    def __post_init__(self) -> None:
+        checked_int("time_ms", self.time_ms)
+        checked_text("text", self.text)
+
+
+class LastError(_Told):
     """The last error that ended a run.
 
     Attributes:
@@ -58,12 +68,14 @@ class LastError:
         text: What it said.
     """
 
-    time_ms: int
-    text: str
 
-    def __post_init__(self) -> None:
-        checked_int("time_ms", self.time_ms)
-        checked_text("text", self.text)
+class LastLoss(_Told):
+    """The last time that logs ended before the positions, as they were cut, and the job went on at their ends.
+
+    Attributes:
+        time_ms: When.
+        text: Which offsets were lost.
+    """
 
 
 @dataclass(frozen=True)
@@ -73,15 +85,17 @@ class RunNote:
     Attributes:
         batch: Its last batch; None if there was none.
         error: Its last error; None if there was none.
+        loss: Its last loss; None if there was none.
     """
 
     batch: LastBatch | None = None
     error: LastError | None = None
+    loss: LastLoss | None = None
 
     @property
     def time_ms(self) -> int:
         """When it was written."""
-        return max(part.time_ms for part in (self.batch, self.error, LastError(-1, "")) if part is not None)
+        return max((part.time_ms for part in (self.batch, self.error, self.loss) if part is not None), default=-1)
 
     @property
     def has_failed(self) -> bool:
@@ -91,9 +105,9 @@ class RunNote:
     def text(self) -> str:
         """Return it as a position holds it."""
         content = {name: part for name, part in asdict(self).items() if part is not None}
-        if self.error is not None:
-            cut = self.error.text.encode()[:_ERROR_BYTES].decode(errors="ignore")
-            content["error"] = {"time_ms": self.error.time_ms, "text": cut}
+        for part in content.values():
+            if "text" in part:
+                part["text"] = part["text"].encode()[:_TEXT_BYTES].decode(errors="ignore")
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -107,7 +121,7 @@ def _parse(text: str) -> RunNote:
     """Read a note; what another program wrote is an empty one."""
     try:
         content: dict[str, Any] = json.loads(text)
-        batch, error = content.get("batch"), content.get("error")
-        return RunNote(LastBatch(**batch) if batch else None, LastError(**error) if error else None)
+        parts = {"batch": LastBatch, "error": LastError, "loss": LastLoss}
+        return RunNote(**{name: kind(**content[name]) for name, kind in parts.items() if content.get(name)})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return RunNote()

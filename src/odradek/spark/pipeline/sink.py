@@ -137,7 +137,7 @@ def check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) 
             continue
         for name, place in sorted(held.items()):
             check_same_topic(sink.description, name, place, first[name].topic_id)
-            if sink.on_held == "error":
+            if sink.on_held == "error" and place.offset > first[name].offset:
                 raise SinkError(
                     f"{sink.description} holds {name} up to offset {place.offset} already, and the offset store has no "
                     'position of it: say whether to skip what is held (on_held = "skip") or not (another path, or '

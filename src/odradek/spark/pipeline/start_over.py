@@ -55,11 +55,15 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
         ids = {place.topic_id for name, place in stored.items() if name.topic == topic}
         if ids and ids == {place.topic_id for place in places.values()} and None not in ids:
             raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
-        gone = [name for name in stored if name.topic == topic and name not in places]
+        held = {name for sink in sinks for name in sink.positions()}
+        gone = [name for name in {*stored, *held} if name.topic == topic and name not in places]
+        # A partition that is missing now begins at 0 when it comes.
+        topic_id = next(place.topic_id for place in places.values())
+        anew = {**places, **{name: Position(0, topic_id=topic_id) for name in gone}}
         # The store comes last: until then the job is refused as before, and this can be done again.
         for sink in sinks:
-            if sink.held([*places, *gone]):
-                sink.replay(places)
+            if begun := sink.held(anew):
+                sink.replay({name: anew[name] for name in begun})
         stored = store.commit(places, expected=stored)
         if gone:
             store.delete(gone, expected=stored)

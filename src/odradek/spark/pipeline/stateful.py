@@ -172,7 +172,7 @@ class StatefulRun(Run):
             stored[name] = Position(end)
         for sink in self.sinks:
             sink.start(stored)
-        return bool(planned.ranges) or self.state.last_planned > done
+        return bool(planned.ranges or planned.cut) or self.state.last_planned > done
 
     def _check_subscription(self, gone: Collection[TopicPartition]) -> None:
         """Check that the source still asks for partitions of the state that it does not find; Spark calls them lost."""
