@@ -96,7 +96,8 @@ def command(
             if not one_file:
                 report(f"{counted(export.report.records, 'record')} exported: the same command goes on after them")
             raise
-    export.far_timestamps.warn()
+        finally:
+            export.far_timestamps.warn()
     for name, start, end in done.lost:
         report(f"{name}: offsets {start} to {end - 1} were deleted before they were exported")
     for error in done.damaged:

@@ -78,10 +78,20 @@ class FarTimestamps:
         error = TimestampOutOfRangeError(*place, offset, timestamp, option=self._name)
         if self.chosen == "error":
             return error
+        self.add(count, error)
+        return None
+
+    def add(self, count: int, first: TimestampOutOfRangeError | None) -> None:
+        """Count what another reader of the same gave as null: what its `taken` says."""
         with self._lock:
             self._count += count
-            self._first = self._first or error
-        return None
+            self._first = self._first or first
+
+    def taken(self) -> tuple[int, TimestampOutOfRangeError | None]:
+        """Return how many were given as null since the last call, and the first of them."""
+        with self._lock:
+            count, first, self._count, self._first = self._count, self._first, 0, None
+        return count, first
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         """Give what is read, then warn of those that were given as null, however the reading ends."""
@@ -92,8 +102,7 @@ class FarTimestamps:
 
     def warn(self) -> None:
         """Warn of those that were given as null since the last call, if any."""
-        with self._lock:
-            count, first, self._count, self._first = self._count, self._first, 0, None
+        count, first = self.taken()
         if first is not None:
             which, are = ("timestamp", "is") if count == 1 else ("timestamps", "are")
             warn_caller(f"{count} {which} outside of the years 1 to 9999 {are} null; the first: {first.record}")

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from odradek.columnar.decode import Decoding, Wanted
 from odradek.columnar.far_timestamps import FarTimestamps
+from odradek.errors import TimestampOutOfRangeError
 from odradek.records.header import CODEC_MASK, MAGIC_POSITION
 from odradek.storage.segment.log_slice import LogSlice
 
@@ -58,6 +59,7 @@ class _Decoded(NamedTuple):
         next_offset: What the batch after it begins with.
         batches: The rows.
         size_bytes: How much memory they take.
+        far_timestamps: How many far timestamps are null in them, and the first.
     """
 
     first_offset: int
@@ -65,6 +67,7 @@ class _Decoded(NamedTuple):
     next_offset: int
     batches: list[pa.RecordBatch]
     size_bytes: int
+    far_timestamps: tuple[int, TimestampOutOfRangeError | None]
 
 
 def _first_offset(part: LogSlice) -> tuple[int, bool]:
@@ -85,9 +88,6 @@ class _Partition:
         self.in_turn = Decoding(wanted)
         # What decompresses to much is left to the caller, so that it is in memory once.
         wanted = replace(wanted, limit=min(wanted.limit, _MOST_BYTES))
-        if wanted.far_timestamps is not None:
-            # They are counted in turn, or refused there.
-            wanted = replace(wanted, far_timestamps=FarTimestamps("error"))
         if wanted.may_have_gaps is not None:
             # Whether it may is asked in turn.
             wanted = replace(wanted, may_have_gaps=lambda: False)
@@ -100,7 +100,7 @@ class _Partition:
         try:
             decoding = self._idle.pop()
         except IndexError:
-            decoding = Decoding(self._wanted, rows=_PART_ROWS, size_bytes=2 * _PART_BYTES)
+            decoding = self._decoding()
         if self.in_turn.allows_gaps:
             decoding.allow_gaps()
         before = decoding.decoded_bytes
@@ -118,8 +118,16 @@ class _Partition:
             # The decoder goes, too: there may be rows left in it.
             return None
         next_offset, size_bytes = decoding.expected_offset, decoding.decoded_bytes - before
+        far = decoding.wanted.far_timestamps
         self._idle.append(decoding)
-        return _Decoded(first_offset, is_exact, next_offset, batches, size_bytes)
+        return _Decoded(first_offset, is_exact, next_offset, batches, size_bytes, far.taken() if far else (0, None))
+
+    def _decoding(self) -> Decoding:
+        wanted = self._wanted
+        if wanted.far_timestamps is not None:
+            # Those of a part count if it is taken; where they are an error, it is decoded again in turn.
+            wanted = replace(wanted, far_timestamps=FarTimestamps(wanted.far_timestamps.chosen))
+        return Decoding(wanted, rows=_PART_ROWS, size_bytes=2 * _PART_BYTES)
 
 
 @dataclass
@@ -238,6 +246,8 @@ class ReadAhead:
         if decoded is not None and part.follows(decoded):
             decoding.go_on(part.slices[-1], decoded.next_offset)
             size_bytes = decoded.size_bytes
+            if decoding.wanted.far_timestamps is not None:
+                decoding.wanted.far_timestamps.add(*decoded.far_timestamps)
             yield from decoded.batches
         else:
             for piece in part.slices:

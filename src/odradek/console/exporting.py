@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from odradek.console.options import ConsoleOptions
 from odradek.console.searching import Query, Search
-from odradek.errors import LogError
+from odradek.errors import LogError, TimestampOutOfRangeError
 from odradek.inspection.decoding import Content, decode_of
 from odradek.inspection.record_json import CSV_HEADING, LineWriter
 from odradek.places.place import Place
 from odradek.records import Record
 from odradek.records.byte_text import text_or_base64
+from odradek.records.timestamps import FIRST_MS, LAST_MS
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,6 +122,9 @@ class _Parquet(Encoder):
         return len(self._out.held)
 
     def add(self, name: TopicPartition, record: Record) -> None:
+        offset, timestamp = record.offset, record.timestamp
+        if offset is not None and timestamp is not None and not FIRST_MS <= timestamp <= LAST_MS:
+            raise TimestampOutOfRangeError(*name, offset, timestamp, option="export --far-timestamps")
         shown = self._redaction.row(name, record)
         key, value = _data(shown.key), _data(shown.value)
         headers = [{"key": _text(header), "value": data} for header, data in shown.headers]
@@ -128,8 +132,8 @@ class _Parquet(Encoder):
             {
                 "topic": name.topic,
                 "partition": name.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
+                "offset": offset,
+                "timestamp": timestamp,
                 "timestamp_type": record.timestamp_type,
                 "key": key,
                 "value": value,

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from odradek.columnar.header_names import names_as_bytes, names_as_text
+from odradek.columnar.header_names import EXACT_SCHEMA, names_as_bytes, names_as_text
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
 from odradek.columnar.row_files import ParquetWriter, RowWriter
 from odradek.errors import FormatError, LogError
@@ -147,20 +147,30 @@ def _normal(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     for name in COLUMNS:
         if names.count(name) > 1:
             raise FormatError(f"it has more than one column '{name}'", path=where)
+    is_exact = "headers" in names and _are_bytes(batch.schema.field("headers").type)
+    schema = EXACT_SCHEMA if is_exact else SCHEMA
     arrays = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in SCHEMA
+        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
     ]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
     for name in ("partition", "offset", "timestamp"):
         least = pc.min(rows.column(name).cast(pa.int64())).as_py()
         if least is not None and least < 0:
             raise FormatError(f"a record's {name} is {least}", path=where)
-    if pc.list_flatten(rows.column("headers")).field("key").null_count:
+    headers = pc.list_flatten(rows.column("headers"))
+    if headers.null_count or headers.field("key").null_count:
         raise FormatError("a header has no name", path=where)
-    return names_as_bytes(rows)
+    return rows if is_exact else names_as_bytes(rows)
+
+
+def _are_bytes(headers: pa.DataType) -> bool:
+    """Whether headers of a file have names of bytes, as other programs may write them: these are what they are."""
+    pair: Any = getattr(headers, "value_type", None)
+    if not isinstance(pair, pa.StructType) or (place := pair.get_field_index("key")) < 0:
+        return False
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(of_kind(pair.field(place).type) for of_kind in kinds)
 
 
 def _read_json(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.RecordBatch]:

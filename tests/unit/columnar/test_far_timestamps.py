@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,9 +18,11 @@ import odradek
 from odradek.cli.app import main
 from odradek.columnar.decode import decode_slices
 from odradek.columnar.far_timestamps import FarTimestamps
+from odradek.columnar.read_ahead import _Partition
 from odradek.records.crc import crc32c
 from odradek.records.timestamps import FIRST_MS, LAST_MS
 from odradek.storage.names import TopicPartition
+from odradek.storage.segment.log_slice import LogSlice
 
 NOON = 1_700_000_000_000
 NEAR = [NOON, -1, 0, LAST_MS]
@@ -122,6 +125,39 @@ def test_the_first_of_all(tmp_path: Path) -> None:
     path.write_bytes(batch)
     with pytest.warns(odradek.TimestampWarning, match=f"t-0, offset 0: {FIRST_MS - 1}$"):
         assert milliseconds(odradek.scan(tmp_path, far_timestamps="null").read_all()) == [None, FIRST_MS]
+
+
+def test_threads_count_what_they_decode_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thread gives up on is decoded again in turn: far timestamps are no such thing where they are null."""
+    value = bytes(20_000)
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", partitions=1, config=CONFIG)
+        for _ in range(40):
+            logs["t", 0].append([odradek.Record(None, value, timestamp=FAR[0]) for _ in range(40)])
+    decoded: list[bool] = []
+    decode = _Partition.decode
+
+    def counted(partition: _Partition, slices: list[LogSlice]) -> Any:
+        decoded.append((made := decode(partition, slices)) is not None)
+        return made
+
+    monkeypatch.setattr(_Partition, "decode", counted)
+    with pytest.warns(odradek.TimestampWarning, match="^1600 timestamps .* t-0, offset 0: ") as told:
+        assert odradek.scan(tmp_path, threads=2, far_timestamps="null").read_all().num_rows == 1600
+    assert len(told) == 1
+    assert decoded
+    assert all(decoded)
+
+
+def test_a_filter_that_is_counted_warns_once(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", partitions=3, config=CONFIG)
+        for number in range(3):
+            logs["t", number].append([odradek.Record(b"k", b"v", timestamp=time) for time in (NOON, FAR[0])])
+    null = pc.field("timestamp").is_null()
+    with pytest.warns(odradek.TimestampWarning, match="^3 timestamps") as told:
+        assert odradek.dataset(tmp_path, far_timestamps="null").count_rows(filter=null) == 3
+    assert len(told) == 1
 
 
 def test_one_alone() -> None:

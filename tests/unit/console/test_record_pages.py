@@ -272,6 +272,15 @@ def test_exports_are_what_dump_prints(client: TestClient, fixture_4_3_1: KafkaFi
     assert [json.loads(line)["offset"] for line in part.splitlines()] == [3, 4]
 
 
+def test_parquet_has_no_far_timestamps(logs: odradek.WritableLogDirectory) -> None:
+    """Microseconds: a reader of the file would fail without a place, or show the year 55840."""
+    logs.alter_topic_config("t", {"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+    logs["t", 0].append([Record(b"k", b"v", timestamp=1_700_000_000_000_000)])
+    options = ConsoleOptions(str(logs.path))
+    with open_place(logs.path) as place, pytest.raises(odradek.TimestampOutOfRangeError, match="t-0, offset 0"):
+        list(exported(place, Query("t", (0,)), options, encoder_of("parquet", "t", options)))
+
+
 def test_parquet_is_sent_in_parts_and_holds_little(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")

@@ -7,6 +7,8 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -97,6 +99,35 @@ def test_export_and_import(folder: Path, tmp_path: Path, form: str) -> None:
     # Once more: the last record is compared with that of the target.
     run("import", tmp_path / "files", "--to", tmp_path / "data")
     assert headers(tmp_path / "data") == HEADERS
+
+
+def written(path: Path, form: str, rows: pa.Table) -> None:
+    """Write a file as another program may."""
+    if form == "parquet":
+        pq.write_table(rows, path)
+    else:
+        with pa.ipc.new_file(path, rows.schema) as writer:
+            writer.write_table(rows)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_names_of_bytes_in_files_of_other_programs_are_these_bytes(tmp_path: Path, form: str) -> None:
+    kind = pa.list_(pa.struct([pa.field("value", pa.binary()), pa.field("key", pa.large_binary())]))
+    pairs = [{"key": name, "value": b"1"} for name in NAMES]
+    rows = pa.table({"value": [b"v", b"w"], "headers": pa.array([pairs, []], kind)})
+    written(tmp_path / f"h-0.{form}", form, rows)
+    run("import", tmp_path / f"h-0.{form}", "--topic", "h", "--to", tmp_path / "data")
+    assert headers(tmp_path / "data") == HEADERS
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("pair", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_name_is_refused(tmp_path: Path, form: str, pair: object) -> None:
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    written(tmp_path / f"h-0.{form}", form, pa.table({"value": [b"v"], "headers": pa.array([[pair]], kind)}))
+    done = CliRunner().invoke(main, ["import", f"{tmp_path}/h-0.{form}", "--topic", "h", "--to", f"{tmp_path}/data"])
+    assert done.exit_code != 0
+    assert "a header has no name" in done.stderr
 
 
 def test_agents_are_shown_the_bytes(folder: Path) -> None:
