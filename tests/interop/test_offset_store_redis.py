@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +16,7 @@ from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
-from odradek.testing.offset_store_suite import EVENTS_0, OffsetStoreSuite
+from odradek.testing.offset_store_suite import EVENTS_0, OTHER_0, OffsetStoreSuite
 from peers.command import run
 from peers.process import PATIENCE, free_port
 from peers.redis import RedisServer
@@ -177,6 +179,109 @@ def test_a_key_that_is_only_read(server: RedisServer) -> None:
     with open_store(f"redis://127.0.0.1:{server.port}/7?list=long") as store:
         with pytest.raises(OffsetStoreError, match="the key has more than 16 MB"):
             store.load()
+
+
+class TestRedisHashes(OffsetStoreSuite):
+    """So are hashes, or texts, of a topic each."""
+
+    topic_names = ("a", "version", "with.dots", "under_score", "da-sh-0", "x" * 249)
+
+    @pytest.fixture
+    def address(self, address: str) -> str:
+        topics = ",".join((EVENTS_0.topic, OTHER_0.topic, "many", *self.topic_names))
+        return f"{address.replace('?group=', '?hash={topic}_')}&topic={topics}"
+
+    @pytest.fixture
+    def server(self, server: RedisServer) -> RedisServer:
+        return server
+
+    @pytest.fixture
+    def unreachable_address(self) -> str:
+        return f"redis://127.0.0.1:{free_port()}/0?hash=key&topic=events&timeout_ms=2000"
+
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.mark.parametrize(("key", "text"), [("offset:{topic}:kitchen", False), ("{topic}_kafkaOffset", True)])
+def test_programs_that_keep_a_hash_or_a_text_of_a_topic_take_turns(server: RedisServer, key: str, text: bool) -> None:
+    address = f"redis://127.0.0.1:{server.port}/8?hash={key}&topic=orders,clicks"
+    orders, clicks = (key.replace("{topic}", topic) for topic in ("orders", "clicks"))
+    with closing(redis.Redis(port=server.port, db=8, decode_responses=True)) as then:
+        then.flushdb()
+
+        def write(offset: int) -> None:
+            if text:
+                then.set(orders, json.dumps({"0": offset, "1": 4}))
+            else:
+                then.hset(orders, "0", str(offset))
+                then.hset(orders, "1", "4")
+
+        write(42)
+        with open_store(address) as store:
+            positions = store.claim()
+            assert dict(positions) == {ORDERS_0: Position(42), ORDERS_1: Position(4)}
+            place = Position(50, 3, "an-id", "batch", "note")
+            positions = store.commit({ORDERS_0: place, TopicPartition("clicks", 7): Position(1)}, expected=positions)
+            assert dict(store.load()) == dict(positions)
+            assert json.loads(str(then.get(orders))) if text else then.hgetall(orders) == {"0": "50", "1": "4"}
+            # What is there for the first time is a hash.
+            assert then.hgetall(clicks) == {"7": "1"}
+            write(60)
+            other = Position(60, topic_id="an-id", batch=OTHER_PROGRAM)
+            assert store.load()[ORDERS_0] == other
+            with pytest.raises(CommitConflictError):
+                store.commit({ORDERS_0: Position(70)}, expected=positions)
+            with pytest.raises(OffsetStoreError, match="says nothing of the topic other"):
+                store.commit({TopicPartition("other", 0): Position(70)}, expected=store.load())
+            positions = store.delete([ORDERS_0, TopicPartition("other", 0)], expected=store.load())
+            assert (json.loads(str(then.get(orders))) if text else then.hgetall(orders)) in ({"1": 4}, {"1": "4"})
+            store.delete([ORDERS_1], expected=positions)
+            assert then.keys(orders) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "topic=orders has no positions: nothing is stored there"),
+        ({"orders-0": "5"}, "the hash has a field b'orders-0', which is no partition"),
+        ({"0": "-5"}, "offsets and leader epochs must be integers, not b'-5'"),
+        ("0:5,1", "is no text of offsets, such as 0:3,1:4"),
+        ('{"0": {"a": 1}}', "is no text of offsets"),
+        ('{"0": 1.5}', "is no text of offsets"),
+        ('{"0": 1, "0": 2}', "is no text of offsets"),
+        ('{"0": ' + "9" * 30 + "}", "is no text of offsets"),
+        (["0", "5"], "a list holds no offsets by partition"),
+        ("x" * (16 << 20) + "x", "has more than 16 MB, or 200,000 fields"),
+    ],
+    ids=lambda given: str(given)[:20],
+)
+def test_what_is_no_hash_of_offsets_is_told(server: RedisServer, value: Any, told: str) -> None:
+    with closing(redis.Redis(port=server.port, db=9)) as client:
+        client.flushdb()
+        if isinstance(value, dict):
+            client.hset("key", mapping=value)
+        elif isinstance(value, list):
+            client.rpush("key", *value)
+        elif value is not None:
+            client.set("key", value)
+    result = run("offsets", "show", f"redis://127.0.0.1:{server.port}/9?hash=key&topic=orders")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("hash=key", "it must say of which topics"),
+        ("hash=key&topic=a,b", "several topics need several keys"),
+        ("topic=a", "unknown option topic"),
+        ("hash=&topic=a", "Redis's address is redis://host:port/db?hash=name"),
+    ],
+)
+def test_addresses_of_hashes_that_are_refused(options: str, told: str) -> None:
+    with pytest.raises(OffsetStoreError, match=re.escape(told)):
+        open_store(f"redis://localhost:6379/0?{options}")
 
 
 class TestRedisStore(OffsetStoreSuite):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from kazoo.client import KazooClient
 from odradek.errors import OffsetStoreError
 from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
+from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
 from peers.process import PATIENCE, free_port
 from peers.zookeeper import ZooKeeperServer
@@ -55,6 +57,78 @@ class TestZooKeeperStore(OffsetStoreSuite):
     @pytest.fixture
     def unreachable_address(self) -> str:
         return f"zookeeper://127.0.0.1:{free_port()}/g?timeout_ms=2000"
+
+
+class TestZooKeeperNodes(OffsetStoreSuite):
+    """Nodes below each topic are an offset store as any other."""
+
+    topic_names = ("a", "version", "with.dots", "under_score", "da-sh-0", "x" * 249)
+
+    @pytest.fixture
+    def address(self, server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
+        topics = ",".join((EVENTS_0.topic, OTHER_0.topic, "many", *self.topic_names))
+        node = f"/{request.node.name}/{{topic}}"
+        return f"zookeeper://{server.hosts}/?node={node}&topic={topics}&timeout_ms=5000"
+
+    @pytest.fixture
+    def server(self, server: ZooKeeperServer) -> ZooKeeperServer:
+        return server
+
+    @pytest.fixture
+    def unreachable_address(self) -> str:
+        return f"zookeeper://127.0.0.1:{free_port()}/?node=/a&topic=events&timeout_ms=2000"
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer, text: bool) -> None:
+    chroot = f"/turns-{text}"
+    address = f"zookeeper://{server.hosts}{chroot}?node=/consumers/{{topic}}&topic=events"
+    events_1 = TopicPartition("events", 1)
+    with client_of(server) as then, open_store(address) as store:
+
+        def write(offset: int) -> None:
+            node = f"{chroot}/consumers/events"
+            if text:
+                then.ensure_path(node)
+                then.set(node, b"0:%d,1:4" % offset)
+                return
+            for partition, content in enumerate((b"%d" % offset, b"4")):
+                then.ensure_path(f"{node}/{partition}")
+                then.set(f"{node}/{partition}", content)
+
+        write(3)
+        positions = store.claim()
+        assert dict(positions) == {EVENTS_0: Position(3), events_1: Position(4)}
+        place = Position(50, 3, "an-id", "batch", "note")
+        positions = store.commit({EVENTS_0: place, TopicPartition("events", 2): Position(1)}, expected=positions)
+        assert dict(store.load()) == dict(positions)
+        if text:
+            assert then.get(f"{chroot}/consumers/events")[0] == b"0:50,1:4,2:1"
+            assert then.get_children(f"{chroot}/consumers/events") == []
+        else:
+            assert sorted(then.get_children(f"{chroot}/consumers/events")) == ["0", "1", "2"]
+            assert then.get(f"{chroot}/consumers/events/0")[0] == b"50"
+        positions = store.delete([TopicPartition("events", 2), TopicPartition("other", 0)], expected=positions)
+        write(60)
+        assert store.load()[EVENTS_0] == Position(60, topic_id="an-id", batch=OTHER_PROGRAM)
+        with pytest.raises(OffsetStoreError, match="says nothing of the topic other"):
+            store.commit({TopicPartition("other", 0): Position(70)}, expected=positions)
+        store.delete([EVENTS_0, events_1], expected=positions)
+        assert dict(store.load()) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("?node=/a", "it must say of which topics"),
+        ("?node=/a&topic=a,b", "several topics need several keys"),
+        ("?node=a&topic=a", "the address is zookeeper://host:port/?node=/consumers/{topic}&topic=orders"),
+        ("?node=/{topic}&topic=a/b", "cannot be the name of a node"),
+    ],
+)
+def test_addresses_of_nodes_that_are_refused(options: str, told: str) -> None:
+    with pytest.raises(OffsetStoreError, match=re.escape(told)):
+        open_store(f"zookeeper://localhost:2181/{options}")
 
 
 def test_the_nodes_as_old_consumers_see_them(address: str, server: ZooKeeperServer) -> None:

@@ -294,6 +294,12 @@ _SCHEMES = {
 }
 """The module and the class of each kind of store. Most need a client library, so they are imported when one is used."""
 
+_LAYOUTS = {
+    "redis.RedisOffsetStore": {"list": "redis_ranges.RedisRangesStore", "hash": "redis_hash.RedisHashStore"},
+    "zookeeper.ZooKeeperOffsetStore": {"node": "zookeeper_nodes.ZooKeeperNodesStore"},
+}
+"""What keeps positions as older programs did, by the option of an address that says where."""
+
 
 def open_store(address: str, options: Mapping[str, Any] | None = None) -> OffsetStore:
     """Open the offset store at an address. Connects at the first call, not now.
@@ -304,6 +310,8 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
         zookeeper://[user:password@]host:port[,host:port]/group
         redis://[user:password@]host:port/db?group=g        (rediss:// over TLS)
         redis://[user:password@]host:port/db?list=KEY       (ranges of offsets, as older programs kept them)
+        redis://[user:password@]host:port/db?hash=KEY&topic=TOPIC
+        zookeeper://[user:password@]host:port[,host:port]/?node=PATH&topic=TOPIC
 
     Args:
         address: Where the positions of one group are kept.
@@ -321,8 +329,9 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
         named = f"{parsed.scheme}://..." if "@" in address else parsed.text
         raise OffsetStoreError(f"{named}: the address of an offset store must start with one of {known}")
     place = _SCHEMES[parsed.scheme]
-    if "list" in parsed.options and place.startswith("redis."):
-        place = "redis_ranges.RedisRangesStore"
+    for option, elsewhere in _LAYOUTS.get(place, {}).items():
+        if option in parsed.options:
+            place = elsewhere
     module, _, name = place.partition(".")
     try:
         store: OffsetStore = getattr(import_module(f"odradek.offsets.{module}"), name).from_address(parsed)
@@ -378,6 +387,6 @@ def parse_address(address: str, options: Mapping[str, Any] | None = None) -> Sto
 
 
 def _without_secrets(parts: SplitResult, user: str | None, hosts: str, options: Mapping[str, str]) -> str:
-    named = next((f"?{name}={options[name]}" for name in ("group", "list") if name in options), "")
+    named = next((f"?{name}={options[name]}" for name in ("group", "list", "hash", "node") if name in options), "")
     scheme = f"{parts.scheme}://" if parts.scheme else ""
     return f"{scheme}{f'{user}@' if user else ''}{hosts}{parts.path}{named}"

@@ -40,7 +40,7 @@ from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
-from odradek.offsets.store import DEFAULT_TIMEOUT_MS, OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
 from odradek.storage.names import TopicPartition
 
 T = TypeVar("T")
@@ -57,32 +57,25 @@ class ZooKeeperOffsetStore(OffsetStore):
     """The positions of one group under `/consumers/GROUP`.
 
     Args:
-        hosts: `host:port`, several with commas.
-        group: The group's name.
-        chroot: The node under which `/consumers` is, such as `/kafka`; empty for the root.
-        user: A user of the `digest` scheme; only this user may then change the nodes that the store creates, and all
-            may read them.
-        password: Its password.
-        timeout_ms: How long a call may take, including the wait for a connection.
+        address: Where ZooKeeper is; only its user, one of the `digest` scheme, may then change the nodes that the store
+            creates, and all may read them.
+        text: The address of the store, without secrets.
+        offsets: The node below which the topics are.
+        state: The node of the version.
     """
 
-    def __init__(
-        self,
-        hosts: str,
-        group: str,
-        *,
-        chroot: str = "",
-        user: str | None = None,
-        password: str | None = None,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
-    ) -> None:
-        self.address = f"zookeeper://{hosts}{chroot}/{group}"
-        self._hosts = hosts
-        self._credentials = None if user is None else (user, password or "")
-        self._timeout_s = timeout_ms / 1000
-        self._root = f"{chroot}/consumers/{_node_name(self.address, group)}"
-        self._offsets = f"{self._root}/offsets"
-        self._state = f"{self._root}/odradek"
+    def __init__(self, address: StoreAddress, text: str, offsets: str, state: str) -> None:
+        try:
+            collect_hosts(address.hosts)
+        except ValueError as error:
+            raise OffsetStoreError(f"{address.text}: {error}") from error
+        self.address = text
+        self._hosts = address.hosts
+        self._credentials = None if address.user is None else (address.user, address.password or "")
+        self._timeout_s = address.take_timeout_ms() / 1000
+        address.refuse_the_rest()
+        self._offsets = offsets
+        self._state = state
         self._client: Any = None
 
     @classmethod
@@ -91,15 +84,9 @@ class ZooKeeperOffsetStore(OffsetStore):
         chroot, _, group = address.path.rpartition("/")
         if not address.hosts or not group:
             raise OffsetStoreError(f"{address.text}: ZooKeeper's address is zookeeper://host:port/group")
-        try:
-            collect_hosts(address.hosts)
-        except ValueError as error:
-            raise OffsetStoreError(f"{address.text}: {error}") from error
-        timeout_ms = address.take_timeout_ms()
-        address.refuse_the_rest()
-        return cls(
-            address.hosts, group, chroot=chroot, user=address.user, password=address.password, timeout_ms=timeout_ms
-        )
+        text = f"zookeeper://{address.hosts}{chroot}/{group}"
+        root = f"{chroot}/consumers/{node_name(text, group)}"
+        return cls(address, text, f"{root}/offsets", f"{root}/odradek")
 
     def load(self) -> Positions:
         """Return the positions under the group, all of the same commit."""
@@ -135,7 +122,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 default_acl=self._acl(),
             )
             try:
-                client.start(timeout=_left(deadline))
+                client.start(timeout=left(deadline))
             except KazooTimeoutError:
                 client.close()
                 raise
@@ -156,7 +143,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 result = attempt(deadline)
             except _TRY_AGAIN as error:
                 reason = f"the connection was lost ({type(error).__name__})"
-                time.sleep(min(_RETRY_S, _left(deadline)))
+                time.sleep(min(_RETRY_S, left(deadline)))
             except KazooTimeoutError:
                 reason = "no answer"
                 break
@@ -169,30 +156,34 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def _load(self, deadline: float) -> Positions | None:
         client = self._connected(deadline)
-        client.sync_async(self._state).get(timeout=_left(deadline))  # a follower may lag behind what was committed
+        client.sync_async(self._state).get(timeout=left(deadline))  # a follower may lag behind what was committed
         before = self._read_state(deadline)
-        topics = _children(client, [self._offsets], deadline).get(self._offsets, [])
-        folders = {f"{self._offsets}/{topic}": topic for topic in topics}
-        found = {
-            TopicPartition(folders[folder], int(partition))
-            for folder, partitions in _children(client, folders, deadline).items()
-            for partition in partitions
-            if _PARTITION.fullmatch(partition)
-        }
-        reads = {name: client.get_async(self._path(name)) for name in found}
-        offsets = {name: _got(read, deadline) for name, read in reads.items()}
+        offsets = self._read_offsets(deadline)
         after = self._read_state(deadline)
         if before != after:
             return None
         version, metadata, _ = self._parse_state(before)
         return Positions(
-            {
-                name: self._parse_position(name, node[0], metadata)
-                for name, node in sorted(offsets.items())
-                if node is not None
-            },
+            {name: self._parse_position(name, data, metadata) for name, data in sorted(offsets.items())},
             version,
         )
+
+    def _folders(self, deadline: float) -> dict[str, str]:
+        """Return the nodes below which the partitions are, with their topics."""
+        topics = _children(self._client, [self._offsets], deadline).get(self._offsets, [])
+        return {f"{self._offsets}/{topic}": topic for topic in topics}
+
+    def _read_offsets(self, deadline: float) -> dict[TopicPartition, bytes]:
+        folders = self._folders(deadline)
+        found = {
+            TopicPartition(folders[folder], int(partition))
+            for folder, partitions in _children(self._client, folders, deadline).items()
+            for partition in partitions
+            if _PARTITION.fullmatch(partition)
+        }
+        reads = {name: self._client.get_async(self._path(name)) for name in found}
+        offsets = {name: got(read, deadline) for name, read in reads.items()}
+        return {name: node[0] for name, node in offsets.items() if node is not None}
 
     def _commit(
         self,
@@ -207,25 +198,35 @@ class ZooKeeperOffsetStore(OffsetStore):
             True if it is done, None if it must be tried again because nodes came or went meanwhile.
         """
         client = self._connected(deadline)
-        client.sync_async(self._state).get(timeout=_left(deadline))
+        client.sync_async(self._state).get(timeout=left(deadline))
         state = self._read_state(deadline)
         found, metadata, state_version = self._parse_state(state)
         if found == version:  # the answer to an earlier attempt was lost
             return True
         if found != expected.version:
             raise CommitConflictError(self.address, expected.version, found)
-        paths = {self._path(name): position for name, position in positions.items()}
-        exists = {path: client.exists_async(path) for path in paths}
-        missing = {path for path, answer in exists.items() if answer.get(timeout=_left(deadline)) is None}
-        made = {path for path in missing if paths[path] is not None}
-        for folder in sorted({path.rpartition("/")[0] for path in made} | {self._root}):
-            client.ensure_path_async(folder).get(timeout=_left(deadline))
+        client.ensure_path_async(self._state.rpartition("/")[0]).get(timeout=left(deadline))
         transaction = client.transaction()
         content = format_known(version, metadata, positions)
         if state is None:
             transaction.create(self._state, content)
         else:
             transaction.set_data(self._state, content, version=state_version)
+        self._change(transaction, positions, deadline)
+        results = transaction.commit_async().get(timeout=left(deadline))
+        errors = [result for result in results if isinstance(result, Exception)]
+        for error in errors:
+            if not isinstance(error, _RACED):
+                raise error
+        return None if errors else True
+
+    def _change(self, transaction: Any, positions: Mapping[TopicPartition, Position | None], deadline: float) -> None:
+        """Let a transaction set positions, and delete those that are None."""
+        paths = {self._path(name): position for name, position in positions.items()}
+        exists = {path: self._client.exists_async(path) for path in paths}
+        missing = {path for path, answer in exists.items() if answer.get(timeout=left(deadline)) is None}
+        for folder in sorted({path.rpartition("/")[0] for path in missing if paths[path] is not None}):
+            self._client.ensure_path_async(folder).get(timeout=left(deadline))
         for path, position in paths.items():
             if position is None:
                 if path not in missing:
@@ -234,16 +235,10 @@ class ZooKeeperOffsetStore(OffsetStore):
                 transaction.create(path, str(position.offset).encode())
             else:
                 transaction.set_data(path, str(position.offset).encode())
-        results = transaction.commit_async().get(timeout=_left(deadline))
-        errors = [result for result in results if isinstance(result, Exception)]
-        for error in errors:
-            if not isinstance(error, _RACED):
-                raise error
-        return None if errors else True
 
     def _read_state(self, deadline: float) -> tuple[bytes, int, int] | None:
         """Return the content of our node, its creation and its version; None if it does not exist."""
-        node = _got(self._client.get_async(self._state), deadline)
+        node = got(self._client.get_async(self._state), deadline)
         return None if node is None else (node[0], node[1].czxid, node[1].version)
 
     def _parse_state(self, state: tuple[bytes, int, int] | None) -> tuple[str | None, Known, int]:
@@ -257,23 +252,25 @@ class ZooKeeperOffsetStore(OffsetStore):
         return position_with(metadata, name, offset, f"{self.address}, {name}")
 
     def _path(self, name: TopicPartition) -> str:
-        return f"{self._offsets}/{_node_name(self.address, name.topic)}/{name.partition}"
+        return f"{self._offsets}/{node_name(self.address, name.topic)}/{name.partition}"
 
 
-def _node_name(address: str, name: str) -> str:
+def node_name(address: str, name: str) -> str:
+    """Return a name that a node can have."""
     if not name or "/" in name or name in (".", ".."):
         raise OffsetStoreError(f"{address}: {name!r} cannot be the name of a node")
     return name
 
 
-def _left(deadline: float) -> float:
+def left(deadline: float) -> float:
+    """Return how many seconds are left."""
     return max(0.001, deadline - time.monotonic())
 
 
-def _got(read: Any, deadline: float) -> Any:
+def got(read: Any, deadline: float) -> Any:
     """Wait for the answer to a read; None if the node does not exist."""
     try:
-        return read.get(timeout=_left(deadline))
+        return read.get(timeout=left(deadline))
     except NoNodeError:
         return None
 
@@ -281,5 +278,5 @@ def _got(read: Any, deadline: float) -> Any:
 def _children(client: Any, paths: Iterable[str], deadline: float) -> dict[str, list[str]]:
     """Return the names of the children of each node that exists."""
     reads = {path: client.get_children_async(path) for path in paths}
-    answers = {path: _got(read, deadline) for path, read in reads.items()}
+    answers = {path: got(read, deadline) for path, read in reads.items()}
     return {path: children for path, children in answers.items() if children is not None}

@@ -1,0 +1,76 @@
+"""Positions where programs before Odradek kept theirs in ZooKeeper: a node for each topic, of either form.
+
+    /consumers/orders/0              20            the next offset of a partition, plain decimal
+    /offsets/orders                  0:20,1:4      or a text, of the forms that `topic_keys` has
+    /odradek/%2Foffsets%2F{topic}    {"version": "5f0c...", "positions": {"orders": {"0": {"offset": 20, ...}}}}
+
+The last node is ours; it is that of `zookeeper`, as are commits. A topic without a node gets one for each partition.
+
+The address is `zookeeper://[user:password@]host:port[,host:port][/chroot]?node=PATH&topic=TOPIC`, where PATH may have
+`{topic}` in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+from urllib.parse import quote
+
+from odradek.errors import OffsetStoreError
+from odradek.offsets.store import Position, StoreAddress
+from odradek.offsets.topic_keys import TOPIC, OffsetText, check_topics, keys_by_topic, parse_text, take_topics
+from odradek.offsets.zookeeper import ZooKeeperOffsetStore, got, node_name
+from odradek.storage.names import TopicPartition
+
+
+class ZooKeeperNodesStore(ZooKeeperOffsetStore):
+    """The positions of a node for each topic."""
+
+    _topics: dict[str, str]
+
+    @classmethod
+    def from_address(cls, address: StoreAddress) -> Self:
+        """Open `zookeeper://[user:password@]host:port[,host:port][/chroot]?node=PATH&topic=TOPIC[,TOPIC]`."""
+        topics, template, chroot = take_topics(address), address.take("node") or "", address.path.rstrip("/")
+        text = f"zookeeper://{address.hosts}{chroot}/?node={template}&topic={','.join(topics)}"
+        if not address.hosts or not template.startswith("/") or template.endswith("/") or "//" in template:
+            raise OffsetStoreError(
+                f"{text}: the address is zookeeper://host:port/?node=/consumers/{TOPIC}&topic=orders"
+            )
+        keys = keys_by_topic(template, [node_name(text, topic) for topic in topics], text)
+        store = cls(address, text, "", f"{chroot}/odradek/{quote(template, safe='')}")
+        store._topics = {topic: f"{chroot}{path}" for topic, path in keys.items()}
+        return store
+
+    def _folders(self, deadline: float) -> dict[str, str]:
+        return {path: topic for topic, path in self._topics.items()}
+
+    def _path(self, name: TopicPartition) -> str:
+        return f"{self._topics[name.topic]}/{name.partition}"
+
+    def _read_offsets(self, deadline: float) -> dict[TopicPartition, bytes]:
+        offsets = super()._read_offsets(deadline)
+        for topic in self._topics:
+            text, _ = self._text(topic, deadline)
+            offsets.update({TopicPartition(topic, key): b"%d" % offset for key, offset in text.offsets.items()})
+        return offsets
+
+    def _change(self, transaction: Any, positions: Mapping[TopicPartition, Position | None], deadline: float) -> None:
+        positions = {name: at for name, at in positions.items() if at is not None or name.topic in self._topics}
+        check_topics(self._topics, self.address, positions)
+        nodes = dict(positions)
+        for topic in sorted({name.topic for name in positions}):
+            text, version = self._text(topic, deadline)
+            if text.offsets:
+                here = {name.partition: nodes.pop(name) for name in positions if name.topic == topic}
+                changes = {number: None if at is None else at.offset for number, at in here.items()}
+                # If another program has set it since, all of it is tried again.
+                transaction.set_data(self._topics[topic], text.changed(changes).encode(), version=version)
+        super()._change(transaction, nodes, deadline)
+
+    def _text(self, topic: str, deadline: float) -> tuple[OffsetText, int]:
+        """Return what the node of a topic says, and its version; nothing if it has nodes of partitions."""
+        node = got(self._client.get_async(self._topics[topic]), deadline)
+        if node is None or node[1].numChildren or not node[0].strip():
+            return OffsetText(is_json=False, offsets={}), -1
+        return parse_text(node[0], f"{self.address}: {self._topics[topic]}"), node[1].version
