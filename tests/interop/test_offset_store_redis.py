@@ -7,14 +7,18 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+import odradek
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
+from odradek.spark.pipeline import Job, Pipeline
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, OTHER_0, OffsetStoreSuite
 from peers.command import run
@@ -203,6 +207,7 @@ class TestRedisHashes(OffsetStoreSuite):
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("key", "text"), [("offset:{topic}:kitchen", False), ("{topic}_kafkaOffset", True)])
 def test_programs_that_keep_a_hash_or_a_text_of_a_topic_take_turns(server: RedisServer, key: str, text: bool) -> None:
     address = f"redis://127.0.0.1:{server.port}/8?hash={key}&topic=orders,clicks"
@@ -268,6 +273,28 @@ def test_what_is_no_hash_of_offsets_is_told(server: RedisServer, value: Any, tol
     result = run("offsets", "show", f"redis://127.0.0.1:{server.port}/9?hash=key&topic=orders")
     assert (result.exit_code, result.stdout) == (3, "")
     assert told in result.stderr
+
+
+def test_a_job_says_that_it_found_nothing_where_an_older_program_should_have_left_something(
+    server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("orders", partitions=1)
+    address = f"redis://127.0.0.1:{server.port}/10?hash=kitchn&topic=orders"
+    with closing(redis.Redis(port=server.port, db=10)) as then:
+        then.flushdb()
+    work = Job(
+        {"path": str(tmp_path / "data"), "subscribe": "orders"},
+        address,
+        sinks=(ConsoleSinkSpec("SELECT * FROM records"),),
+    )
+    assert Pipeline(work).run() == 0
+    told = f"{address} has no positions: the job begins at offsets.reset, earliest"
+    assert told in caplog.messages
+    caplog.clear()
+    # Now it has some.
+    assert Pipeline(work).run() == 0
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ class TestZooKeeperNodes(OffsetStoreSuite):
         return f"zookeeper://127.0.0.1:{free_port()}/?node=/a&topic=events&timeout_ms=2000"
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("text", [True, False])
 def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer, text: bool) -> None:
     chroot = f"/turns-{text}"

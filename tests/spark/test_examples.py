@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.dataset
 import pytest
@@ -321,62 +322,111 @@ def test_windowed_wordcount(spark: SparkSession, tmp_path: Path) -> None:
     assert found == counted
 
 
+class Layout(ABC):
+    """Where a program of then kept how far it was."""
+
+    address: str
+
+    @abstractmethod
+    def put(self, end: int) -> None: ...
+
+    @abstractmethod
+    def took(self) -> int:
+        """Return the next offset, as the program of then reads it."""
+
+
+class InRedis(Layout):
+    """A text of ranges, a hash from partition to offset, or a text of such."""
+
+    ADDRESSES: ClassVar = {
+        "list": "?list=then",
+        "hash": "?hash=offset:{topic}:then&topic=texts",
+        "text": "?hash={topic}_kafkaOffset&topic=texts",
+    }
+
+    def __init__(self, kind: str, server: RedisServer) -> None:
+        self._kind = kind
+        self._redis: Any = redis.Redis(port=server.port, decode_responses=True)
+        self.address = f"{server.url}{self.ADDRESSES[kind]}"
+
+    def put(self, end: int) -> None:
+        if self._kind == "list":
+            text = f"[{{'topic': u'texts', 'partition': 0, 'fromOffset': 0L, 'untilOffset': {end}L}}]"
+            self._redis.set("then", text)
+        elif self._kind == "hash":
+            self._redis.hset("offset:texts:then", "0", end)
+        else:
+            self._redis.set("texts_kafkaOffset", json.dumps({"0": end}))
+
+    def took(self) -> int:
+        if self._kind == "list":
+            (held,) = ast.literal_eval(self._redis.get("then"))
+            assert held.keys() == {"topic", "partition", "fromOffset", "untilOffset"}
+            return int(held["untilOffset"])
+        if self._kind == "hash":
+            return int(self._redis.hgetall("offset:texts:then")["0"])
+        return int(json.loads(self._redis.get("texts_kafkaOffset"))["0"])
+
+
+class InZooKeeper(Layout):
+    """The nodes of a group, nodes below a topic, or the text of one node."""
+
+    ADDRESSES: ClassVar = {
+        "group": ("/then", "/consumers/then/offsets/texts/0", b"%d"),
+        "nodes": ("/app?node=/consumers/{topic}&topic=texts", "/app/consumers/texts/0", b"%d"),
+        "node": ("?node=/offsets&topic=texts", "/offsets", b"0:%d"),
+    }
+
+    def __init__(self, kind: str, server: ZooKeeperServer) -> None:
+        address, self._path, self._form = self.ADDRESSES[kind]
+        self.address = f"zookeeper://{server.hosts}{address}"
+        self._zookeeper: Any = KazooClient(server.hosts)
+        self._zookeeper.start()
+
+    def put(self, end: int) -> None:
+        self._zookeeper.ensure_path(self._path)
+        self._zookeeper.set(self._path, self._form % end)
+
+    def took(self) -> int:
+        data: bytes = self._zookeeper.get(self._path)[0]
+        return int(data.removeprefix(self._form.removesuffix(b"%d")))
+
+
 @pytest.mark.interop
-@pytest.mark.parametrize("kind", ["redis", "zookeeper"])
+@pytest.mark.every_case
+@pytest.mark.parametrize("kinds", [("list", "hash", "group"), ("text", "nodes", "node")])
 def test_direct_streams_and_jobs_take_turns_by_the_layout_of_then(
-    kind: str,
-    request: pytest.FixtureRequest,
+    kinds: tuple[str, ...],
+    redis_server: RedisServer,
+    zookeeper_server: ZooKeeperServer,
     spark: SparkSession,
     internal: odradek.testing.Broker,
     tmp_path: Path,
 ) -> None:
     sent = [record.value or b"" for record in fill(internal, "texts")]
     internal.create_topic("internal.texts", 1)
-    jobs = ("wordcount", "storage", "forwarding")
     changes = {"localhost:9092": internal.bootstrap_servers, "attempts = 5": "attempts = 0"}
-    if kind == "redis":
-        server = request.getfixturevalue("redis_server")
-        changes["redis://localhost:6379/0"] = server.url
-        with closing(redis.Redis(port=server.port)) as then:
-            for name in jobs:
-                then.set(name, "[{'topic': u'texts', 'partition': 0, 'fromOffset': 0L, 'untilOffset': 2L}]")
-    else:
-        hosts = request.getfixturevalue("zookeeper_server").hosts
-        changes["redis://localhost:6379/0?list={name}"] = f"zookeeper://{hosts}/{{name}}"
-        zookeeper = KazooClient(hosts)
-        zookeeper.start()
-        for name in jobs:
-            zookeeper.create(f"/consumers/{name}/offsets/texts/0", b"2", makepath=True)
+    layouts: list[Layout] = []
+    for name, kind in zip(("wordcount", "storage", "forwarding"), kinds, strict=True):
+        in_redis = kind in InRedis.ADDRESSES
+        layouts.append(InRedis(kind, redis_server) if in_redis else InZooKeeper(kind, zookeeper_server))
+        layouts[-1].put(2)
+        changes[f'name = "{name}"'] = f'name = "{name}"\noffsets = {{ store = "{layouts[-1].address}" }}'
     file = example(tmp_path, "direct-stream.toml", **changes)
     run(file)
 
-    def check(done_now: list[bytes], start: int, end: int) -> None:
+    def check(done_now: list[bytes], end: int) -> None:
         left = [value.decode() for value in done_now]
         assert rows(tmp_path / "totals", "word", "count") == words_of(left)
         assert rows(tmp_path / "stored", "value") == Counter({(value,): 1 for value in done_now})
         assert [value for _, value, _, _ in content(internal, "internal.texts")] == done_now
-        for name in jobs:
-            if kind == "redis":
-                with closing(redis.Redis(port=server.port, decode_responses=True)) as then:
-                    wanted = {"topic": "texts", "partition": 0, "fromOffset": start, "untilOffset": end}
-                    # As the program of then reads it.
-                    assert ast.literal_eval(str(then.get(name))) == [wanted]
-            else:
-                assert zookeeper.get(f"/consumers/{name}/offsets/texts/0")[0] == b"%d" % end
+        assert [layout.took() for layout in layouts] == [end] * 3
 
-    check(sent[2:], 2, 5)
+    check(sent[2:], 5)
     # The other program has a turn, and what it has done is not done again.
     more = [b"%d more" % number for number in range(5)]
     internal.logs["texts", 0].append([odradek.Record(None, value) for value in more])
-    if kind == "redis":
-        with closing(redis.Redis(port=server.port)) as then:
-            for name in jobs:
-                then.set(name, "[{'topic': u'texts', 'partition': 0, 'fromOffset': 5L, 'untilOffset': 8L}]")
-    else:
-        for name in jobs:
-            zookeeper.set(f"/consumers/{name}/offsets/texts/0", b"8")
+    for layout in layouts:
+        layout.put(8)
     run(file)
-    check([*sent[2:], *more[3:]], 8, 10)
-    if kind == "zookeeper":
-        zookeeper.stop()
-        zookeeper.close()
+    check([*sent[2:], *more[3:]], 10)

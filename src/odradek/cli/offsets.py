@@ -226,7 +226,8 @@ def delete(
 def copy(source: str, target: str, overwrite: bool, config: dict[str, str] | None, form: str) -> None:
     """Copy the positions at FROM to the store at TO, and list the positions it then has.
 
-    FROM may also be a key of Redis that is only read, such as a list of ranges: redis://host:port/db?list=KEY.
+    FROM may also be where an older program has kept them: redis://host:port/db?list=KEY (ranges),
+    redis://host:port/db?hash=KEY&topic=TOPIC, zookeeper://host:port/?node=PATH&topic=TOPIC.
 
     Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
     """

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import parse_address
+from odradek.offsets.store import OF_OLDER_PROGRAMS, parse_address
 
 
 def beside(address: str, options: Mapping[str, Any], suffix: str) -> tuple[str, dict[str, Any]]:
@@ -22,10 +22,11 @@ def beside(address: str, options: Mapping[str, Any], suffix: str) -> tuple[str, 
         OffsetStoreError: The store has no place for another group beside it.
     """
     parsed = parse_address(address, options)
-    if parsed.scheme in ("file", "kafka", "zookeeper"):
+    is_of_others = not parsed.options.keys().isdisjoint(OF_OLDER_PROGRAMS)
+    if parsed.scheme in ("file", "kafka", "zookeeper") and not is_of_others:
         path, mark, query = address.partition("?")
         return f"{path.rstrip('/')}{quote(suffix)}{mark}{query}", dict(options)
-    if "list" in parsed.options or not (group := parsed.options.get("group")):
+    if is_of_others or not (group := parsed.options.get("group")):
         raise OffsetStoreError(f"{parsed.text}: a store without a group has no place beside it: give it a group")
     # An option beside the address takes precedence over the one in it.
     return address, {**options, "group": f"{group}{suffix}"}

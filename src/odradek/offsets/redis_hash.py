@@ -125,6 +125,8 @@ class RedisHashStore(OffsetStore):
         address: `redis://[user:password@]host:port/db?hash=KEY&topic=TOPIC[,TOPIC]`.
     """
 
+    is_of_older_programs = True
+
     def __init__(self, address: StoreAddress) -> None:
         topics = take_topics(address)
         self._connection = RedisConnection(address, "hash")

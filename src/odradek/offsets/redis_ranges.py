@@ -85,6 +85,8 @@ class RedisRangesStore(OffsetStore):
         address: `redis://[user:password@]host:port/db?list=KEY`.
     """
 
+    is_of_older_programs = True
+
     def __init__(self, address: StoreAddress) -> None:
         self._connection = RedisConnection(address, "list")
         self.address = self._connection.address

@@ -168,9 +168,12 @@ class OffsetStore(Closing, ABC):
 
     Attributes:
         address: What the store was opened by, without secrets.
+        is_of_older_programs: Whether it keeps positions where other programs have kept theirs, so that one without any
+            may be one whose address is wrong.
     """
 
     address: str
+    is_of_older_programs = False
 
     @abstractmethod
     def load(self) -> Positions:
@@ -300,6 +303,10 @@ _LAYOUTS = {
 }
 """What keeps positions as older programs did, by the option of an address that says where."""
 
+OF_OLDER_PROGRAMS = ("list", "hash", "node")
+NAMES = ("group", *OF_OLDER_PROGRAMS)
+"""The options of an address that say what the positions are kept under."""
+
 
 def open_store(address: str, options: Mapping[str, Any] | None = None) -> OffsetStore:
     """Open the offset store at an address. Connects at the first call, not now.
@@ -387,6 +394,6 @@ def parse_address(address: str, options: Mapping[str, Any] | None = None) -> Sto
 
 
 def _without_secrets(parts: SplitResult, user: str | None, hosts: str, options: Mapping[str, str]) -> str:
-    named = next((f"?{name}={options[name]}" for name in ("group", "list", "hash", "node") if name in options), "")
+    named = next((f"?{name}={options[name]}" for name in NAMES if name in options), "")
     scheme = f"{parts.scheme}://" if parts.scheme else ""
     return f"{scheme}{f'{user}@' if user else ''}{hosts}{parts.path}{named}"

@@ -26,6 +26,7 @@ from odradek.storage.names import TopicPartition
 class ZooKeeperNodesStore(ZooKeeperOffsetStore):
     """The positions of a node for each topic."""
 
+    is_of_older_programs = True
     _topics: dict[str, str]
 
     @classmethod

@@ -115,9 +115,12 @@ def test_each_store_has_a_place_beside_a_group(
     assert beside(address, options, ".x") == expected
 
 
-def test_a_store_of_plain_ranges_has_none() -> None:
+@pytest.mark.parametrize(
+    "address", ["redis://h/0?list=KEY", "redis://h/0?hash=KEY&topic=t", "zookeeper://h/x?node=/a&topic=t"]
+)
+def test_a_store_of_an_older_program_has_none(address: str) -> None:
     with pytest.raises(OffsetStoreError, match="give it a group"):
-        beside("redis://h/0?list=KEY", {}, ".x")
+        beside(address, {}, ".x")
 
 
 def test_a_claim_is_found_again_and_excludes_others(tmp_path: Path) -> None:

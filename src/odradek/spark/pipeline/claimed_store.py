@@ -71,6 +71,11 @@ class ClaimedStore:
         """The address of the store, without secrets."""
         return self._store.address
 
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """Whether it has no positions, and is where an older program should have left some."""
+        return self._store.is_of_older_programs and not self.positions
+
     def claim(self) -> None:
         """Claim the group, and load its positions."""
         self.positions = self._while_away(self._store.claim)

@@ -209,6 +209,8 @@ class Pipeline:
             open_ones.callback(state.close)
             kind = partial(StatefulRun, state=state)
         store.claim()
+        if store.may_be_elsewhere:
+            _LOG.warning("%s has no positions: the job begins at offsets.reset, %s", store.address, job.reset)
         topics = open_topics(self._options)
         open_ones.callback(topics.close)
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from odradek.arguments import checked_path, today
 from odradek.errors import FormatError, JobError, OdradekError, OptionError
-from odradek.offsets.store import parse_address
+from odradek.offsets.store import NAMES, parse_address
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import bound_ms
 from odradek.spark.connect import NOT_BY_CONNECT, connect_key
@@ -484,7 +484,7 @@ def _groups(job: Job) -> set[tuple[str, ...]]:
     elif scheme == "redis":
         path = path or "0"
     hosts = [host if ":" in host else f"{host}:{_PORTS.get(scheme, '')}" for host in address.hosts.split(",")]
-    names = [address.options.get(option, "") for option in ("group", "list")]
+    names = [address.options.get(option, "") for option in NAMES]
     return {(scheme, host, path, *names) for host in hosts}
 
 
