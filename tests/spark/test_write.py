@@ -235,6 +235,8 @@ def test_mistakes_are_told_before_anything_is_written(spark: SparkSession, log_d
     no_value = spark.sql("SELECT 'x' AS key")
     with pytest.raises(AnalysisException, match="Required attribute 'value' not found"):
         save(no_value, path=path, topic="t")
+    with pytest.raises(AnalysisException, match="more than one column is called 'value': select one of them"):
+        save(spark.sql("SELECT 'a' AS value, 'b' AS value"), path=path, topic="t")
     with pytest.raises(AnalysisException, match=r"ERROR\].*Error: \S+: there is no topic nowhere"):
         save(no_value.selectExpr("key AS value"), path=path, topic="nowhere")
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")

@@ -73,6 +73,11 @@ def schema(**columns: str) -> StructType:
     return StructType([StructField(name, types[kind]) for name, kind in columns.items()])
 
 
+def test_columns_of_one_name() -> None:
+    with pytest.raises(OptionError, match="more than one column is called 'value'"):
+        check_columns(StructType([*schema(value="string", key="string"), *schema(value="string")]), "t")
+
+
 def test_columns() -> None:
     check_columns(schema(value="string", other="int"), "t")
     check_columns(schema(value="string", key="string", topic="string", partition="int", headers="headers"), None)

@@ -10,6 +10,7 @@ They share nothing but the messages.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -47,8 +48,11 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         topic: The topic of every row; then a column of that name is ignored.
 
     Raises:
-        OptionError: A column is missing, or has another type.
+        OptionError: A column is missing, is there twice, or has another type.
     """
+    if twice := [name for name, times in Counter(schema.names).items() if times > 1]:
+        # Spark's own sink takes the first; no rows of such columns come here.
+        raise OptionError(f"more than one column is called {twice[0]!r}: select one of them, or give it another name")
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     if topic is None and "topic" not in found:
         raise OptionError(
