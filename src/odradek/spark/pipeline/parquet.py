@@ -347,15 +347,20 @@ class _WriteTask:
         named = zip(self.spec.partition_by, part.values, strict=True)
         folders = "".join(_folder_name(name, value) + "/" for name, value in named)
         if part.partition is not None and file.first_offset is not None:
-            return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}"
+            return f"{folders}{_seen(part.topic)}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}"
         from pyspark import TaskContext
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         if len(self.ranges) == 1:
             (((topic, partition), start, end),) = self.ranges
-            return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}"
+            return f"{folders}{_seen(topic)}-{partition}-{start:020d}-{end:020d}-{task:05d}"
         return f"{folders}batch-{token(self.ranges)}-{task:05d}"
+
+
+def _seen(topic: str | None) -> str:
+    """Return a topic as the names of its files begin: readers pass over those that begin with _ or a dot."""
+    return f"~{topic}" if topic is not None and topic.startswith(("_", ".")) else str(topic)
 
 
 def _folder_name(name: str, value: str | None) -> str:
