@@ -18,7 +18,7 @@ import pytest
 KINDS = frozenset(
     {
         *("kafka", "odradek"),
-        *("4.3.1", "2.8.2"),
+        *("4.4.0", "4.3.1", "2.8.2"),
         *("none", "gzip", "snappy", "lz4", "zstd"),
         *("read_uncommitted", "read_committed"),
         *("redis", "zookeeper"),

@@ -324,16 +324,16 @@ def check_verified(log_dir: Path) -> None:
 
 
 @pytest.fixture
-def broker(kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[KafkaBroker]:
+def broker(every_kafka: KafkaTools, tmp_path: Path) -> Iterator[KafkaBroker]:
     """A broker that is not started yet, on a folder that is not there yet."""
-    broker = KafkaBroker(kafka_tools, tmp_path / "log-dir", FREQUENT)
+    broker = KafkaBroker(every_kafka, tmp_path / "log-dir", FREQUENT)
     yield broker
     broker.kill()
 
 
 # A minute; the other tests of this file take the folder over once each.
 @pytest.mark.laboratory
-def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker, tmp_path: Path) -> None:
+def test_five_rounds_on_one_folder(every_kafka: KafkaTools, broker: KafkaBroker, tmp_path: Path) -> None:
     log_dir = broker.log_dir
     ledger = Ledger(compacted=["compacted"])
     source = random.Random(1)
@@ -348,24 +348,24 @@ def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker,
         else:
             with odradek.open(log_dir) as logs:
                 write_by_us(logs, ledger, number)
-            check_indexes(kafka_tools, log_dir)
+            check_indexes(every_kafka, log_dir)
         check_verified(log_dir)
 
         broker.start()
-        consumed = {isolation: by_java(kafka_tools, broker, isolation) for isolation in ISOLATIONS}
+        consumed = {isolation: by_java(every_kafka, broker, isolation) for isolation in ISOLATIONS}
         for partition in range(TOPICS["noise"][0]):
             place = TopicPartition("noise", partition)
             ledger.adopt_tail(place, consumed[READ_COMMITTED][place], b"noise-%d-" % number)
         for isolation in ISOLATIONS:
             check_reader(ledger, isolation, consumed[isolation])
             check_reader(ledger, isolation, by_librdkafka(broker, isolation))
-        check_topics(kafka_tools, broker, ids)
+        check_topics(every_kafka, broker, ids)
         check_group(broker, number)
         append_by_kafka(broker, ledger, number, source)
         if number % 2:
-            delete_by_kafka(kafka_tools, broker, ledger, tmp_path)
+            delete_by_kafka(every_kafka, broker, ledger, tmp_path)
         if number == 3:
-            abort_by_kafka(kafka_tools, broker, ledger, number)
+            abort_by_kafka(every_kafka, broker, ledger, number)
         wait_for_cleaner(broker, ledger)
         check_verified(log_dir)
         if number in {2, 3}:
@@ -392,9 +392,9 @@ def write_by_us(logs: WritableLogDirectory, ledger: Ledger, number: int) -> None
     check_ours(ledger, logs)
 
 
-def test_topics_come_grow_and_go_on_either_side(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+def test_topics_come_grow_and_go_on_either_side(every_kafka: KafkaTools, tmp_path: Path) -> None:
     paths = [tmp_path / "first", tmp_path / "second"]
-    broker = KafkaBroker(kafka_tools, paths[0], FREQUENT, more_log_dirs=paths[1:])
+    broker = KafkaBroker(every_kafka, paths[0], FREQUENT, more_log_dirs=paths[1:])
     ledger = Ledger()
 
     def append(logs: WritableLogDirectory) -> None:
@@ -412,14 +412,14 @@ def test_topics_come_grow_and_go_on_either_side(kafka_tools: KafkaTools, tmp_pat
                 ledger.check(place, READ_COMMITTED, list(logs[place].read()))
 
     def check_kafka(partitions: dict[str, int]) -> None:
-        consumed = kafka_tools.consume(broker.bootstrap_servers, partitions)
+        consumed = every_kafka.consume(broker.bootstrap_servers, partitions)
         for topic, count in partitions.items():
             for number in range(count):
                 rows = consumed[f"{topic}-{number}"]["records"]
                 ledger.check(TopicPartition(topic, number), READ_COMMITTED, [consumed_record(row) for row in rows])
 
     def ask_kafka(*flags: str) -> None:
-        kafka_tools.topics(broker.bootstrap_servers, *flags).check()
+        every_kafka.topics(broker.bootstrap_servers, *flags).check()
 
     with odradek.open(paths) as logs:
         for topic, count in {"grows": 2, "goes": 2, "goes-there": 2, "stays": 3}.items():
@@ -464,7 +464,7 @@ def test_topics_come_grow_and_go_on_either_side(kafka_tools: KafkaTools, tmp_pat
         check(logs, left)
 
 
-def test_only_one_of_us_writes_at_a_time(kafka_tools: KafkaTools, broker: KafkaBroker) -> None:
+def test_only_one_of_us_writes_at_a_time(every_kafka: KafkaTools, broker: KafkaBroker) -> None:
     def values(logs: LogDirectory, topic: str) -> list[bytes | None]:
         return [record.value for record in logs[topic, 0].read()]
 
@@ -481,11 +481,11 @@ def test_only_one_of_us_writes_at_a_time(kafka_tools: KafkaTools, broker: KafkaB
     broker.start()
     with pytest.raises(LogDirectoryLockedError, match="has it open for writing"):
         odradek.open(broker.log_dir)
-    assert kafka_tools.topics(broker.bootstrap_servers, "--list").check().stdout.split() == ["held", "later"]
+    assert every_kafka.topics(broker.bootstrap_servers, "--list").check().stdout.split() == ["held", "later"]
     # Reading is always allowed, and whoever was refused has changed nothing.
     with LogDirectory(broker.log_dir) as reader:
         assert (values(reader, "held"), values(reader, "later")) == ([b"v", b"w"], [b"x"])
-    consumed = kafka_tools.consume(broker.bootstrap_servers, ["held", "later"])
+    consumed = every_kafka.consume(broker.bootstrap_servers, ["held", "later"])
     assert {name: len(partition["records"]) for name, partition in consumed.items()} == {"held-0": 2, "later-0": 1}
     broker.stop()
     with odradek.open(broker.log_dir) as logs:

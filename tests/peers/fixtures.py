@@ -45,6 +45,16 @@ def kafka_tools() -> Iterator[KafkaTools]:
         yield tools
 
 
+@pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
+def every_kafka(request: pytest.FixtureRequest, kafka_tools: KafkaTools) -> Iterator[KafkaTools]:
+    """The tools of each Apache Kafka that is a judge, with which its brokers are started."""
+    if request.param == "4.3.1":
+        yield kafka_tools
+        return
+    with KafkaTools(version=request.param) as tools:
+        yield tools
+
+
 BROKERS = ["kafka", "odradek"]
 
 

@@ -48,8 +48,12 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-tests"
 
 
-def classpath(project: str) -> str:
+def classpath(project: str, version: str | None = None) -> str:
     """Resolves `jars/<project>.xml` and compiles our Java sources, if that was not done before.
+
+    Args:
+        project: The name of the file.
+        version: What `project.version` is in it; None for what it says itself.
 
     Returns:
         The class path: our jar first, then every other. Java keeps no classes (CDS) of a class path with a folder.
@@ -60,10 +64,12 @@ def classpath(project: str) -> str:
     """
     require("java", "javac", "mvn")
     definition = PROJECTS / f"{project}.xml"
-    folder = cache_root() / f"{project}-{digest([definition])}"
+    name = project if version is None else f"{project}-{version}"
+    folder = cache_root() / f"{name}-{digest([definition])}"
+    given = [] if version is None else [f"-D{project}.version={version}"]
     with locked(cache_root() / f"{project}.lock"):
         if not folder.exists():
-            into(folder, lambda target: _copy_dependencies(definition, target))
+            into(folder, lambda target: _copy_dependencies(definition, target, *given))
         jars = [str(jar) for jar in sorted(folder.glob("*.jar"))]
         sources = sorted((SOURCES / project).glob("*.java")) + sorted(SOURCES.glob("*.java"))
         own = folder / f"own-{digest(sources)}"
@@ -125,8 +131,8 @@ def into(folder: Path, fill: Callable[[Path], None]) -> None:
         target.rename(folder)
 
 
-def _copy_dependencies(definition: Path, target: Path) -> None:
-    arguments = ["-DincludeScope=runtime", f"-DoutputDirectory={target}"]
+def _copy_dependencies(definition: Path, target: Path, *given: str) -> None:
+    arguments = [*given, "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
     _run(["mvn", "-B", "-q", "-f", str(definition), COPY_DEPENDENCIES, *arguments], RESOLVE_TIMEOUT_S)
 
 

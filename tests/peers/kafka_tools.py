@@ -51,11 +51,12 @@ class KafkaTools:
 
     Args:
         options: More options of the JVM.
+        version: The version of Apache Kafka, with which brokers of these tools are started too.
     """
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, version: str | None = None) -> None:
         self._options = options
-        self.classpath = classpath("kafka")
+        self.classpath = classpath("kafka", version)
         self._host: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 

@@ -5,13 +5,14 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.locks.LockSupport;
-import org.apache.kafka.common.utils.Exit;
+import java.util.function.IntConsumer;
 
 /**
  * Runs command-line tools one after another in one JVM, because starting one costs more than most of them take.
@@ -84,18 +85,37 @@ public final class ToolHost {
      */
     private static int run(List<String> words) throws InterruptedException {
         LinkedBlockingQueue<Integer> end = new LinkedBlockingQueue<>();
-        Exit.Procedure leave = (code, message) -> {
+        insteadOfExit(code -> {
             end.offer(code);
             while (true) {
                 LockSupport.park();
             }
-        };
-        Exit.setExitProcedure(leave);
-        Exit.setHaltProcedure(leave);
+        });
         Thread tool = new Thread(() -> end.offer(call(words)), words.get(0));
         tool.setDaemon(true);
         tool.start();
         return end.take();
+    }
+
+    /** Tells Kafka's Exit, which is in another package since 4.4, what to do instead of it. */
+    private static void insteadOfExit(IntConsumer leave) {
+        try {
+            Class<?> exit;
+            try {
+                exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+            } catch (ClassNotFoundException before) {
+                exit = Class.forName("org.apache.kafka.common.utils.Exit");
+            }
+            Class<?> kind = Class.forName(exit.getName() + "$Procedure");
+            Object procedure = Proxy.newProxyInstance(kind.getClassLoader(), new Class<?>[] {kind}, (self, method, given) -> {
+                leave.accept((Integer) given[0]);
+                return null;
+            });
+            exit.getMethod("setExitProcedure", kind).invoke(null, procedure);
+            exit.getMethod("setHaltProcedure", kind).invoke(null, procedure);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     private static int call(List<String> words) {
