@@ -57,6 +57,8 @@ class KafkaTools:
     def __init__(self, *options: str, version: str | None = None) -> None:
         self._options = options
         self.classpath = classpath("kafka", version)
+        is_older = version is None or version < "4.4"
+        self._config_command = "kafka.admin.ConfigCommand" if is_older else "org.apache.kafka.tools.ConfigCommand"
         self._host: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -222,7 +224,7 @@ class KafkaTools:
 
     def configs(self, bootstrap_servers: str, *flags: str) -> ToolResult:
         """Runs ConfigCommand, e.g. with `"--describe", "--all", "--topic", "t"`."""
-        return self.run("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap_servers, *flags)
+        return self.run(self._config_command, "--bootstrap-server", bootstrap_servers, *flags)
 
     def format_log_dir(self, server_properties: Path, cluster_id: str, *flags: str) -> None:
         """Runs StorageTool format on the folders that `server_properties` names."""
