@@ -16,6 +16,7 @@ import redis
 import odradek
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.known_beside import OTHER_PROGRAM
+from odradek.offsets.redis_hash import RedisHashStore
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
@@ -242,7 +243,31 @@ def test_programs_that_keep_a_hash_or_a_text_of_a_topic_take_turns(server: Redis
             positions = store.delete([ORDERS_0, TopicPartition("other", 0)], expected=store.load())
             assert (json.loads(str(then.get(orders))) if text else then.hgetall(orders)) in ({"1": 4}, {"1": "4"})
             store.delete([ORDERS_1], expected=positions)
-            assert then.keys(orders) == []
+            assert then.get(orders) == "{}" if text else then.keys(orders) == []
+
+
+def test_a_lost_answer_does_not_hide_what_another_program_wrote(server: RedisServer) -> None:
+    address = f"redis://127.0.0.1:{server.port}/11?hash=offset:{{topic}}&topic=orders"
+    with closing(redis.Redis(port=server.port, db=11, decode_responses=True)) as then, open_store(address) as store:
+        assert isinstance(store, RedisHashStore)
+        then.flushdb()
+        then.hset("offset:orders", "0", "42")
+        replace, others = store._replace, [None, "99"]
+
+        def lost(**arguments: Any) -> Any:
+            replace(**arguments)
+            if (offset := others.pop(0)) is not None:
+                then.hset("offset:orders", "0", offset)
+            store._replace = replace
+            raise redis.ConnectionError("the answer is lost")
+
+        store._replace = lost  # type: ignore[assignment]
+        positions = store.commit({ORDERS_0: Position(50)}, expected=store.load())
+        assert dict(positions) == {ORDERS_0: Position(50)}
+        store._replace = lost  # type: ignore[assignment]
+        with pytest.raises(CommitConflictError):
+            store.commit({ORDERS_0: Position(60)}, expected=positions)
+        assert then.hgetall("offset:orders") == {"0": "99"}
 
 
 @pytest.mark.parametrize(
@@ -250,6 +275,8 @@ def test_programs_that_keep_a_hash_or_a_text_of_a_topic_take_turns(server: Redis
     [
         (None, "topic=orders has no positions: nothing is stored there"),
         ({"orders-0": "5"}, "the hash has a field b'orders-0', which is no partition"),
+        ({"00": "5"}, "the hash has a field b'00', which is no partition"),
+        ({"2147483648": "5"}, "which is no partition"),
         ({"0": "-5"}, "offsets and leader epochs must be integers, not b'-5'"),
         ("0:5,1", "is no text of offsets, such as 0:3,1:4"),
         ('{"0": {"a": 1}}', "is no text of offsets"),

@@ -14,6 +14,7 @@ from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
+from peers.command import run
 from peers.process import PATIENCE, free_port
 from peers.zookeeper import ZooKeeperServer
 
@@ -114,8 +115,24 @@ def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer
         assert store.load()[EVENTS_0] == Position(60, topic_id="an-id", batch=OTHER_PROGRAM)
         with pytest.raises(OffsetStoreError, match="says nothing of the topic other"):
             store.commit({TopicPartition("other", 0): Position(70)}, expected=positions)
-        store.delete([EVENTS_0, events_1], expected=positions)
+        positions = store.delete([EVENTS_0, EVENTS_1], expected=positions)
         assert dict(store.load()) == {}
+        store.commit({EVENTS_0: Position(5)}, expected=positions)
+        # A program that writes its text again is not overlooked.
+        write(99)
+        assert store.load().offset(EVENTS_0) == 99
+        if text:
+            then.ensure_path(f"{chroot}/consumers/events/lock")
+            assert store.load().offset(EVENTS_0) == 99
+
+
+@pytest.mark.parametrize("path", ["/shown/orders/0", "/consumers/shown/offsets/orders/0"])
+def test_what_only_another_program_has_written_is_shown(server: ZooKeeperServer, path: str) -> None:
+    with client_of(server) as then:
+        then.create(path, b"42", makepath=True)
+    address = "shown" if path.startswith("/consumers") else "?node=/shown/{topic}&topic=orders"
+    shown = run("offsets", "show", f"zookeeper://{server.hosts}/{address}", code=0)
+    assert shown.stdout.split()[-3:] == ["orders", "0", "42"]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +141,8 @@ def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer
         ("?node=/a", "it must say of which topics"),
         ("?node=/a&topic=a,b", "several topics need several keys"),
         ("?node=a&topic=a", "the address is zookeeper://host:port/?node=/consumers/{topic}&topic=orders"),
+        ("?node=/a/../b&topic=a", "'..' cannot be the name of a node"),
+        ("./x?node=/a&topic=a", "'.' cannot be the name of a node"),
         ("?node=/{topic}&topic=a/b", "cannot be the name of a node"),
     ],
 )

@@ -277,7 +277,8 @@ def _read(address: str, config: Mapping[str, str] | None) -> Mapping[TopicPartit
 
 def _loaded(store: OffsetStore) -> Positions:
     stored = store.load()
-    if stored.version is None:
+    # What only an older program has written has no version.
+    if stored.version is None and not stored:
         raise OffsetStoreError(f"{store.address} has no positions: nothing is stored there")
     return stored
 

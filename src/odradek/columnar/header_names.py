@@ -8,8 +8,6 @@ As in CSV, a name that begins with `base64:` is written as base64 too, so that e
 
 from __future__ import annotations
 
-import binascii
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +25,7 @@ def _as_bytes(name: str | None) -> bytes | None:
         return None
     try:
         return bytes_of_text(name)
-    except binascii.Error:
+    except ValueError:
         # Of a file that was not written here.
         return name.encode()
 

@@ -57,17 +57,15 @@ class _Decoded(NamedTuple):
         first_offset: Where its first batch begins, or at least begins.
         is_exact: Whether it begins there: of a wrapper message, only its content tells.
         next_offset: What the batch after it begins with.
-        batches: The rows.
+        batches: The rows, and of each batch how many far timestamps are null in it, and the first.
         size_bytes: How much memory they take.
-        far_timestamps: How many far timestamps are null in them, and the first.
     """
 
     first_offset: int
     is_exact: bool
     next_offset: int
-    batches: list[pa.RecordBatch]
+    batches: list[tuple[pa.RecordBatch, tuple[int, TimestampOutOfRangeError | None]]]
     size_bytes: int
-    far_timestamps: tuple[int, TimestampOutOfRangeError | None]
 
 
 def _first_offset(part: LogSlice) -> tuple[int, bool]:
@@ -104,23 +102,23 @@ class _Partition:
         if self.in_turn.allows_gaps:
             decoding.allow_gaps()
         before = decoding.decoded_bytes
-        batches: list[pa.RecordBatch] = []
+        far = decoding.wanted.far_timestamps
+        batches: list[tuple[pa.RecordBatch, tuple[int, TimestampOutOfRangeError | None]]] = []
         try:
             first_offset, is_exact = _first_offset(slices[0])
             decoding.expect(first_offset)
             for part in slices:
                 for batch in decoding.slice(part):
-                    batches.append(batch)
+                    batches.append((batch, far.taken() if far else (0, None)))
                     if decoding.decoded_bytes - before > _MOST_BYTES:
                         return None
-            batches += decoding.flush()
+            batches += [(batch, far.taken() if far else (0, None)) for batch in decoding.flush()]
         except Exception:
             # The decoder goes, too: there may be rows left in it.
             return None
         next_offset, size_bytes = decoding.expected_offset, decoding.decoded_bytes - before
-        far = decoding.wanted.far_timestamps
         self._idle.append(decoding)
-        return _Decoded(first_offset, is_exact, next_offset, batches, size_bytes, far.taken() if far else (0, None))
+        return _Decoded(first_offset, is_exact, next_offset, batches, size_bytes)
 
     def _decoding(self) -> Decoding:
         wanted = self._wanted
@@ -246,9 +244,10 @@ class ReadAhead:
         if decoded is not None and part.follows(decoded):
             decoding.go_on(part.slices[-1], decoded.next_offset)
             size_bytes = decoded.size_bytes
-            if decoding.wanted.far_timestamps is not None:
-                decoding.wanted.far_timestamps.add(*decoded.far_timestamps)
-            yield from decoded.batches
+            for batch, far in decoded.batches:
+                if decoding.wanted.far_timestamps is not None:
+                    decoding.wanted.far_timestamps.add(*far)
+                yield batch
         else:
             for piece in part.slices:
                 yield from decoding.slice(piece)

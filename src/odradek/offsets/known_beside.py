@@ -50,7 +50,7 @@ def format_known(version: str, known: Known, positions: Mapping[TopicPartition, 
         else:
             known.get(topic, {}).pop(str(partition), None)
     content = {"version": version, "positions": known}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def position_with(known: Known, name: TopicPartition, offset: object, where: str) -> Position:

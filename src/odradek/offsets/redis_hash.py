@@ -2,12 +2,13 @@
 
     offset:orders:kitchen                   0    20                        plain decimal, the next offset
                                             1    4
-    odradek:hash:offset:{topic}:kitchen     {"version": "5f0c...", "positions": {"orders": {"0": {"offset": 20, ...}}}}
+    odradek:hash:offset:{topic}:kitchen     known    {"version": "5f0c...", "positions": {"orders": {"0": ...}}}
+                                            state    5f0c...               what the last commit has left
 
 Instead of a hash there may be a text; `topic_keys` says which forms it may have, and what is there is written again in
-its form. The second key is ours: the version of the last commit, and what is known of positions beside their offsets.
-The version of the group is a digest of all of these keys, so a program that knows only the first ones causes a conflict
-too.
+its form. The second key is ours: what is known of positions beside their offsets, and what the last commit has left.
+The version of the group is a digest of what is known and of all of the first keys, so a program that knows only these
+causes a conflict too.
 
 The address is `redis://[user:password@]host:port/db?hash=KEY&topic=TOPIC`, where KEY may have `{topic}` in it.
 """
@@ -22,19 +23,18 @@ from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
 from odradek.offsets.redis_connection import RedisConnection
 from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
-from odradek.offsets.topic_keys import OffsetText, check_topics, keys_by_topic, parse_text, take_topics
+from odradek.offsets.topic_keys import OffsetText, check_topics, keys_by_topic, parse_text, partition_of, take_topics
 from odradek.storage.names import TopicPartition
 
 _MOST_BYTES = 16 << 20
 _MOST_FIELDS = 200_000
 """The longest text, and the largest hash, that is read."""
-_PARTITION = re.compile(rb"[0-9]{1,10}")
 _OFFSET = re.compile(rb"[0-9]{1,19}")
 
 # KEYS: what is known beside the others, and these. Gives a digest of their content, empty if there is none.
 _STATE = """
 local function state()
-  local parts = {redis.call('GET', KEYS[1]) or ''}
+  local parts = {redis.call('HGET', KEYS[1], 'known') or ''}
   local any = parts[1] ~= ''
   for i = 2, #KEYS do
     local kind = redis.call('TYPE', KEYS[i]).ok
@@ -77,16 +77,17 @@ for i = 2, #KEYS do
   found[#found + 1] = kind
   found[#found + 1] = content
 end
-return {{all and state() or '', redis.call('GET', KEYS[1]) or '', found}}
+return {{all and state() or '', redis.call('HGET', KEYS[1], 'known') or '', found}}
 """
 
 # ARGV: the expected digest or '', what is known beside from now on, then changes: the number of a key, its field, and
 # the offset or '' to remove it; a text as a whole has the field ''.
 _COMMIT = f"""{_STATE}
-if redis.call('GET', KEYS[1]) == ARGV[2] then
-  return {{state(), 1}}
-end
 local current = state()
+if redis.call('HGET', KEYS[1], 'known') == ARGV[2] then
+  -- It was done, and its answer lost; another program may have written since.
+  return {{current, current == redis.call('HGET', KEYS[1], 'state') and 1 or 0}}
+end
 if current ~= ARGV[1] then
   return {{current, 0}}
 end
@@ -101,11 +102,13 @@ for i = 3, #ARGV, 3 do
   elseif ARGV[i + 2] == '' then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, ARGV[i + 2])
+    redis.call('SET', key, ARGV[i + 2], 'KEEPTTL')
   end
 end
-redis.call('SET', KEYS[1], ARGV[2])
-return {{state(), 1}}
+redis.call('HSET', KEYS[1], 'known', ARGV[2])
+local left = state()
+redis.call('HSET', KEYS[1], 'state', left)
+return {{left, 1}}
 """
 
 
@@ -131,7 +134,7 @@ class RedisHashStore(OffsetStore):
         topics = take_topics(address)
         self._connection = RedisConnection(address, "hash")
         template = self._connection.name
-        self.address = f"{self._connection.address}&topic={','.join(topics)}"
+        self.address = self._connection.address = f"{self._connection.address}&topic={','.join(topics)}"
         self._topics = keys_by_topic(template, topics, self.address)
         self._keys = [f"odradek:hash:{template}", *self._topics.values()]
         self._read = self._connection.client.register_script(_READ)
@@ -203,10 +206,11 @@ class RedisHashStore(OffsetStore):
                 offsets.update({TopicPartition(topic, key): offset for key, offset in texts[topic].offsets.items()})
             elif kind == b"hash":
                 for field, value in zip(content[::2], content[1::2], strict=True):
-                    if not _PARTITION.fullmatch(field):
+                    partition = partition_of(field.decode(errors="replace"))
+                    if partition is None:
                         raise OffsetStoreError(f"{where}: the hash has a field {field!r:.100}, which is no partition")
                     offset = int(value) if _OFFSET.fullmatch(value) else value
-                    offsets[TopicPartition(topic, int(field))] = offset
+                    offsets[TopicPartition(topic, partition)] = offset
             elif kind == b"long":
                 raise OffsetStoreError(
                     f"{where} has more than {_MOST_BYTES >> 20} MB, or {_MOST_FIELDS:,} fields: these are no offsets"

@@ -11,6 +11,7 @@ A key may hold a text, of one of two forms, which is written again as it was:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from odradek.offsets.store import StoreAddress
 from odradek.storage.names import TopicPartition
 
 TOPIC = "{topic}"
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_LAST_PARTITION = 2**31 - 1
 
 
 def take_topics(address: StoreAddress) -> tuple[str, ...]:
@@ -27,7 +30,8 @@ def take_topics(address: StoreAddress) -> tuple[str, ...]:
     Raises:
         OffsetStoreError: It names none.
     """
-    topics = tuple(topic for topic in (address.take("topic") or "").split(",") if topic)
+    given = (address.take("topic") or "").split(",")
+    topics = tuple(topic.strip() for topic in given if topic.strip())
     if not topics:
         raise OffsetStoreError(f"{address.text}: it must say of which topics, with commas: &topic=orders,clicks")
     return topics
@@ -68,11 +72,9 @@ class OffsetText(NamedTuple):
     offsets: dict[int, int]
 
     def changed(self, changes: Mapping[int, int | None]) -> str:
-        """Return the text after offsets were set, and those that are None removed; empty if there is none left."""
+        """Return the text after offsets were set, and those that are None removed."""
         offsets = dict(sorted({**self.offsets, **changes}.items()))
         left = {str(partition): offset for partition, offset in offsets.items() if offset is not None}
-        if not left:
-            return ""
         return json.dumps(left) if self.is_json else ",".join(f"{name}:{offset}" for name, offset in left.items())
 
 
@@ -90,7 +92,7 @@ def parse_text(data: bytes, where: str) -> OffsetText:
         text = data.decode()
         is_json = text.lstrip().startswith("{")
         pairs = json.loads(text, object_pairs_hook=list) if is_json else [pair.split(":") for pair in text.split(",")]
-        offsets = {_number(partition, 10): _number(str(offset), 19) for partition, offset in pairs}
+        offsets = {_partition(partition): _number(str(offset), 19) for partition, offset in pairs}
         if len(offsets) != len(pairs):
             raise ValueError("a partition is there twice")
     except (ValueError, TypeError, RecursionError) as error:
@@ -98,6 +100,19 @@ def parse_text(data: bytes, where: str) -> OffsetText:
             f'{where}: {data!r:.100} is no text of offsets, such as 0:3,1:4 or {{"0": 3, "1": 4}} ({error})'
         ) from error
     return OffsetText(is_json, offsets)
+
+
+def partition_of(text: str) -> int | None:
+    """Return the number of a partition, as it is written everywhere; None if a text is none."""
+    found = int(text) if _PARTITION.fullmatch(text) else -1
+    return found if 0 <= found <= _LAST_PARTITION else None
+
+
+def _partition(text: str) -> int:
+    found = partition_of(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r:.40} is no partition")
+    return found
 
 
 def _number(text: str, most_digits: int) -> int:

@@ -41,6 +41,7 @@ from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
 from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.topic_keys import partition_of
 from odradek.storage.names import TopicPartition
 
 T = TypeVar("T")
@@ -50,7 +51,6 @@ _RETRY_S = 0.1
 _TRY_AGAIN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 _RACED = (BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
 _OFFSET = re.compile(rb"[0-9]{1,19}")
-_PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class ZooKeeperOffsetStore(OffsetStore):
@@ -69,6 +69,8 @@ class ZooKeeperOffsetStore(OffsetStore):
             collect_hosts(address.hosts)
         except ValueError as error:
             raise OffsetStoreError(f"{address.text}: {error}") from error
+        for part in filter(None, state.split("/")):
+            node_name(text, part)
         self.address = text
         self._hosts = address.hosts
         self._credentials = None if address.user is None else (address.user, address.password or "")
@@ -176,10 +178,10 @@ class ZooKeeperOffsetStore(OffsetStore):
     def _read_offsets(self, deadline: float) -> dict[TopicPartition, bytes]:
         folders = self._folders(deadline)
         found = {
-            TopicPartition(folders[folder], int(partition))
-            for folder, partitions in _children(self._client, folders, deadline).items()
-            for partition in partitions
-            if _PARTITION.fullmatch(partition)
+            TopicPartition(folders[folder], partition)
+            for folder, names in _children(self._client, folders, deadline).items()
+            for name in names
+            if (partition := partition_of(name)) is not None
         }
         reads = {name: self._client.get_async(self._path(name)) for name in found}
         offsets = {name: got(read, deadline) for name, read in reads.items()}

@@ -38,6 +38,8 @@ class ZooKeeperNodesStore(ZooKeeperOffsetStore):
             raise OffsetStoreError(
                 f"{text}: the address is zookeeper://host:port/?node=/consumers/{TOPIC}&topic=orders"
             )
+        for part in template[1:].split("/"):
+            node_name(text, part)
         keys = keys_by_topic(template, [node_name(text, topic) for topic in topics], text)
         store = cls(address, text, "", f"{chroot}/odradek/{quote(template, safe='')}")
         store._topics = {topic: f"{chroot}{path}" for topic, path in keys.items()}
@@ -53,7 +55,10 @@ class ZooKeeperNodesStore(ZooKeeperOffsetStore):
         offsets = super()._read_offsets(deadline)
         for topic in self._topics:
             text, _ = self._text(topic, deadline)
-            offsets.update({TopicPartition(topic, key): b"%d" % offset for key, offset in text.offsets.items()})
+            if text is not None:
+                # What else is below that node is no partition.
+                offsets = {name: data for name, data in offsets.items() if name.topic != topic}
+                offsets.update({TopicPartition(topic, key): b"%d" % offset for key, offset in text.offsets.items()})
         return offsets
 
     def _change(self, transaction: Any, positions: Mapping[TopicPartition, Position | None], deadline: float) -> None:
@@ -62,16 +67,22 @@ class ZooKeeperNodesStore(ZooKeeperOffsetStore):
         nodes = dict(positions)
         for topic in sorted({name.topic for name in positions}):
             text, version = self._text(topic, deadline)
-            if text.offsets:
+            if text is not None:
                 here = {name.partition: nodes.pop(name) for name in positions if name.topic == topic}
                 changes = {number: None if at is None else at.offset for number, at in here.items()}
                 # If another program has set it since, all of it is tried again.
                 transaction.set_data(self._topics[topic], text.changed(changes).encode(), version=version)
         super()._change(transaction, nodes, deadline)
 
-    def _text(self, topic: str, deadline: float) -> tuple[OffsetText, int]:
-        """Return what the node of a topic says, and its version; nothing if it has nodes of partitions."""
+    def _text(self, topic: str, deadline: float) -> tuple[OffsetText | None, int]:
+        """Return what the node of a topic says, and its version; None if it has nodes of partitions, or none yet."""
         node = got(self._client.get_async(self._topics[topic]), deadline)
-        if node is None or node[1].numChildren or not node[0].strip():
-            return OffsetText(is_json=False, offsets={}), -1
-        return parse_text(node[0], f"{self.address}: {self._topics[topic]}"), node[1].version
+        if node is None or not node[0].strip():
+            return None, -1
+        try:
+            return parse_text(node[0], f"{self.address}: {self._topics[topic]}"), node[1].version
+        except OffsetStoreError:
+            if node[1].numChildren:
+                # Some programs leave something in the nodes above those of partitions.
+                return None, -1
+            raise

@@ -147,6 +147,11 @@ def _normal(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     for name in COLUMNS:
         if names.count(name) > 1:
             raise FormatError(f"it has more than one column '{name}'", path=where)
+    if "headers" in names and (kind := str(batch.schema.field("headers").type)).startswith(
+        ("list_view", "large_list_view")
+    ):
+        # Arrow's casts of these go wrong.
+        raise FormatError(f"the column 'headers' is a {kind.partition('<')[0]}: write it as a list", path=where)
     is_exact = "headers" in names and _are_bytes(batch.schema.field("headers").type)
     schema = EXACT_SCHEMA if is_exact else SCHEMA
     arrays = [
@@ -170,7 +175,9 @@ def _are_bytes(headers: pa.DataType) -> bool:
     if not isinstance(pair, pa.StructType) or (place := pair.get_field_index("key")) < 0:
         return False
     kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(of_kind(pair.field(place).type) for of_kind in kinds)
+    kind = pair.field(place).type
+    named = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    return any(of_kind(named) for of_kind in kinds)
 
 
 def _read_json(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.RecordBatch]:

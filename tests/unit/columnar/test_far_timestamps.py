@@ -148,6 +148,16 @@ def test_threads_count_what_they_decode_once(tmp_path: Path, monkeypatch: pytest
     assert decoded
     assert all(decoded)
 
+    def read_some() -> int:
+        reader = odradek.scan(tmp_path, threads=2, far_timestamps="null")
+        return sum(next(reader).num_rows for _ in range(2))
+
+    # Who stops in the middle is told of what was given.
+    with pytest.warns(odradek.TimestampWarning) as told:
+        given = read_some()
+    assert 0 < given < 1600
+    assert str(told[0].message).startswith(f"{given} timestamps ")
+
 
 def test_a_filter_that_is_counted_warns_once(tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:

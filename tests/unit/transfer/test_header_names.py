@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,14 +111,35 @@ def written(path: Path, form: str, rows: pa.Table) -> None:
             writer.write_table(rows)
 
 
+@pytest.mark.parametrize("name", [pa.large_binary(), pa.dictionary(pa.int8(), pa.binary())])
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_names_of_bytes_in_files_of_other_programs_are_these_bytes(tmp_path: Path, form: str) -> None:
-    kind = pa.list_(pa.struct([pa.field("value", pa.binary()), pa.field("key", pa.large_binary())]))
+def test_names_of_bytes_in_files_of_other_programs_are_these_bytes(
+    tmp_path: Path, form: str, name: pa.DataType
+) -> None:
+    kind = pa.list_(pa.struct([pa.field("value", pa.binary()), pa.field("key", name)]))
     pairs = [{"key": name, "value": b"1"} for name in NAMES]
     rows = pa.table({"value": [b"v", b"w"], "headers": pa.array([pairs, []], kind)})
     written(tmp_path / f"h-0.{form}", form, rows)
     run("import", tmp_path / f"h-0.{form}", "--topic", "h", "--to", tmp_path / "data")
     assert headers(tmp_path / "data") == HEADERS
+
+
+def test_names_that_look_like_ours_and_are_not_stay(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    pairs = [{"key": name, "value": b"1"} for name in ("base64:é", "base64:?")]
+    written(tmp_path / "h-0.arrow", "arrow", pa.table({"value": [b"v", b"w"], "headers": pa.array([pairs, []], kind)}))
+    run("import", tmp_path / "h-0.arrow", "--topic", "h", "--to", tmp_path / "data")
+    assert headers(tmp_path / "data") == [("base64:é", b"1"), ("base64:?", b"1")]
+
+
+@pytest.mark.parametrize("listed", [pa.list_view, pa.large_list_view])
+def test_lists_that_arrow_reads_wrong_are_refused(tmp_path: Path, listed: Any) -> None:
+    kind = listed(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    rows = pa.table({"value": [b"v"], "headers": pa.array([[{"key": "a", "value": b"1"}]], kind)})
+    written(tmp_path / "h-0.arrow", "arrow", rows)
+    done = CliRunner().invoke(main, ["import", f"{tmp_path}/h-0.arrow", "--topic", "h", "--to", f"{tmp_path}/data"])
+    assert done.exit_code != 0
+    assert "list_view: write it as a list" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
