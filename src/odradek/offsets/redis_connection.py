@@ -70,7 +70,7 @@ class RedisConnection:
                 if time.monotonic() + self._timeout_s / _ATTEMPTS > deadline:
                     raise OffsetStoreUnavailableError(f"{self.address}: {error}") from error
                 time.sleep(_RETRY_S)
-            except (redis.RedisError, UnicodeError) as error:
+            except redis.RedisError as error:
                 raise OffsetStoreError(f"{self.address}: {error}") from error
 
     def close(self) -> None:
