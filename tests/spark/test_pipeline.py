@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.job import JobFile
 from odradek.spark.pipeline.merging import compact
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
+from odradek.spark.pipeline.run_note import newest_note
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, TopicSinkSpec
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
@@ -581,7 +583,7 @@ def test_a_log_that_was_cut_is_gone_on_with_where_that_is_wanted(
     _, second = scan_batches(segment.read_bytes())
     os.truncate(segment, second.position)
     assert Pipeline(work, spark).run() == 0
-    assert "t-0: offsets [2, 4) are lost, as the log was cut, and it is read on from there" in caplog.messages
+    assert "t-0: offsets [2, 4): lost, as the log was cut; it is read on from its end" in caplog.messages
     with open_store(work.offset_store) as store:
         assert store.load()[TopicPartition("t", 0)].offset == 2
     # As many as there were: a file of them would have the name of one that is there.
@@ -640,6 +642,11 @@ def test_a_kill_on_the_way_past_a_cut(spark: SparkSession, tmp_path: Path, monke
     assert Pipeline(work, spark).run() == 1
     expected = sorted([b"a", b"b", b"c", b"d", b"e", b"E", b"F"])
     assert seen() == (expected, expected)
+    with open_store(work.offset_store) as store:
+        loss = newest_note(store.load().values()).loss
+    # The store was not there yet, but the sinks were.
+    assert loss is not None
+    assert loss.text == "t-0: offsets [4, 5)"
     # What the files say is not what they held before.
     shutil.rmtree(tmp_path / "out" / "_odradek")
     append(b"G")
@@ -647,6 +654,10 @@ def test_a_kill_on_the_way_past_a_cut(spark: SparkSession, tmp_path: Path, monke
     expected = sorted([*expected, b"G"])
     assert seen() == (expected, expected)
     assert Pipeline(work, spark).run() == 0
+    # A range of the log as it is now is written again, whatever files of the old one hold.
+    with closing(ParquetFolder(tmp_path / "out")) as folder:
+        held = [part for part in folder.ranges() if part.end_offset > 4]
+        assert [(part.start_offset, part.end_offset) for part in held] == [(4, 6), (6, 7)]
 
 
 def test_a_job_starts_over_with_a_topic_made_anew_as_its_error_says(spark: SparkSession, tmp_path: Path) -> None:
@@ -699,6 +710,18 @@ def test_a_job_starts_over_with_a_topic_made_anew_as_its_error_says(spark: Spark
     unknown = CliRunner().invoke(main, ["pipeline", "start-over", str(file), "nothing"])
     assert unknown.exit_code == 3
     assert unknown.stderr == f"odradek: {file}: there is no topic nothing that a job asks for\n"
+    # One killed on the way takes only the last step again.
+    with open_store(work.offset_store) as store:
+        positions = store.load()
+        kept = positions[TopicPartition("t", 1)]
+        store.delete([TopicPartition("t", 1)], expected=positions)
+        store.commit({TopicPartition("t", 7): replace(kept, topic_id="AAAAAAAAAAAAAAAAAAAAAA")}, expected=store.load())
+        store.commit({TopicPartition("t", 1): kept}, expected=store.load())
+    CliRunner().invoke(main, ["pipeline", "start-over", str(file), "t"], catch_exceptions=False)
+    with open_store(work.offset_store) as store:
+        assert store.load()[TopicPartition("t", 1)].offset == kept.offset
+        assert TopicPartition("t", 7) not in store.load()
+    assert Pipeline(work, spark).run() == 0
     for topic in ("t", "other"):
         refused = CliRunner().invoke(main, ["pipeline", "start-over", str(file), topic])
         assert refused.exit_code == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,11 +20,13 @@ import odradek
 import odradek.testing
 from odradek.cli.app import main
 from odradek.errors import JobError
+from odradek.offsets.store import open_store
 from odradek.spark.pipeline import BatchReport, Job, Pipeline, poison
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.claimed_store import ClaimedStore
 from odradek.spark.pipeline.letters import replay_job
 from odradek.spark.pipeline.parquet import ParquetSink
+from odradek.spark.pipeline.run_note import newest_note
 from peers.process import free_port
 
 pytestmark = pytest.mark.usefixtures("signals_as_before")
@@ -305,6 +308,33 @@ def test_state_does_not_see_what_goes_to_the_dead_letters_once_whatever_crashes(
     assert counts(folder) == [(0, 1), (1, 1), (3, 1), (3, 2), (7, 1)]
     assert places(folder) == [2, 4]
     assert b"nine is no number here" in (letters(folder)[0][2]["__odradek.errors.message"] or b"")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("text", [JOB, STATEFUL], ids=["plain", "state"])
+def test_letters_of_a_log_that_was_cut(folder: Path, spark: SparkSession, text: str) -> None:
+    """The new record at an offset whose letter is there already is another one; and the loss is told."""
+    text = text.replace('subscribe = "orders"', 'subscribe = "orders"\nfailOnDataLoss = "false"')
+    shutil.copytree(folder / "source", folder / "cut")
+
+    def append(*values: bytes) -> None:
+        with odradek.open(folder / "source") as logs:
+            logs["orders", 0].append([odradek.Record(None, value) for value in values])
+
+    append(b"4", b"nine")
+    run(folder, spark, text)
+    assert places(folder) == [2, 5]
+    shutil.rmtree(folder / "source")
+    (folder / "cut").rename(folder / "source")
+    assert run(folder, spark, text) == []
+    append(b"6", b"nine")
+    (report,) = run(folder, spark, text)
+    assert (report.offsets, report.refused) == (2, 1)
+    assert places(folder) == [2, 5, 5]
+    with open_store((folder / "offsets.json").as_uri()) as store:
+        loss = newest_note(store.load().values()).loss
+    assert loss is not None
+    assert loss.text == "orders-0: offsets [4, 6)"
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])

@@ -281,15 +281,11 @@ def cut_places(
 ) -> dict[TopicPartition, Position]:
     """Return where to go on in logs that were cut below a reader's places, and where a loss is no error: at their ends.
 
-    Who has read what is not committed yet is beyond the last stable offset only, and stays there.
+    That may be beyond the last stable offset: what is not committed yet was read before.
     """
     beyond = [name for name, place in places.items() if name in bounds and place.offset > bounds[name].end_offset]
     ends = topics.place.ends(beyond) if beyond else {}
-    return {
-        name: position_at(bounds[name], bounds[name].end_offset)
-        for name, end in ends.items()
-        if places[name].offset > end
-    }
+    return {name: position_at(bounds[name], end) for name, end in ends.items() if places[name].offset > end}
 
 
 def find_partitions(

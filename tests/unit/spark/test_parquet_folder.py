@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,27 @@ def test_files_that_a_backfill_writes_again_outlive_a_merge_that_replaced_theirs
     again = ParquetFolder(tmp_path)
     assert rows(again) == list(range(20))
     again.close()
+
+
+def test_marks_of_what_was_set_back(tmp_path: Path) -> None:
+    """They are all that says so once `_odradek` is removed; what a stranger has called like them is passed over."""
+    name = TopicPartition("t", 0)
+    with closing(ParquetFolder(tmp_path)) as folder:
+        folder.commit(folder.files.stage(), [], {name: Position(10, topic_id="one")})
+        for place in (Position(6, topic_id="one"), Position(3, topic_id="two")):
+            folder.set_back({name: place})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_1.set-back", "_2.set-back", "_odradek"]
+    for other in ("_x.set-back", ".set-back", "_01.set-back"):
+        (tmp_path / other).write_text("?")
+    shutil.rmtree(tmp_path / "_odradek")
+    with closing(ParquetFolder(tmp_path)) as folder:
+        assert (folder.positions, folder.lives) == ({name: Position(3)}, 2)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"t": {"x": 1}}', '{"t": {"0": 1e999}}', '{"t": 5}', '{"t": {"0": null}}']
+)
+def test_a_mark_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "_1.set-back").write_text(content)
+    with pytest.raises(SinkError, match=r"_1\.set-back: this file was not written by a pipeline: put it elsewhere"):
+        ParquetFolder(tmp_path)

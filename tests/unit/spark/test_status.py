@@ -16,7 +16,7 @@ import odradek.testing
 from odradek.cli.app import main
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline import Job
-from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
+from odradek.spark.pipeline.run_note import LastBatch, LastError, LastLoss, RunNote, newest_note
 from odradek.spark.pipeline.status import job_status
 from odradek.storage.names import TopicPartition
 
@@ -75,6 +75,10 @@ def test_position_lag_last_batch_and_last_error(file: Path) -> None:
     commit(file, {ORDERS_1: Position(0, note=RunNote(batch, error).text())})
     result = CliRunner().invoke(main, ["pipeline", "status", str(file)])
     assert "last error: 2026-09-21T14:13:20.001+00:00: sink[0]: ValueError: \\x1b\n" in result.output
+    lost = RunNote(batch, error, LastLoss(batch.time_ms + 2, "orders-0: offsets [4, 6)"))
+    commit(file, {ORDERS_0: Position(1, note=lost.text())})
+    told = CliRunner().invoke(main, ["pipeline", "status", str(file)]).output
+    assert "last loss, of logs that were cut: 2026-09-21T14:13:20.002+00:00: orders-0: offsets [4, 6)\n" in told
     assert result.exit_code == 1
     # A batch after it makes all well again; the error is still told.
     later = LastBatch(batch.time_ms + 2, 2, 0.5)

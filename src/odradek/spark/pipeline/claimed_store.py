@@ -134,14 +134,14 @@ class ClaimedStore:
             refused: How many records the sinks' targets did not take.
         """
         self._note = replace(self._note, batch=LastBatch(_now_ms(), offsets, round(seconds, 3), refused))
-        return self._noted(ends)
+        return self.noted(ends)
 
-    def lost(self, ends: Mapping[TopicPartition, Position], what: str) -> dict[TopicPartition, Position]:
-        """Return the positions of logs that were cut, at least one, with a note of which offsets were lost."""
+    def note_loss(self, what: str) -> None:
+        """Let the next note say which offsets were lost where logs were cut."""
         self._note = replace(self._note, loss=LastLoss(_now_ms(), what))
-        return self._noted(ends)
 
-    def _noted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+    def noted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+        """Return positions, at least one, with the note beside the first one."""
         noted = dict(positions)
         first = min(noted)
         noted[first] = replace(noted[first], note=self._note.text())

@@ -272,7 +272,8 @@ class PlainRun(Run):
                 self.topics.refresh()
             planned = plan(self.job, self.topics, self.store.positions, target)
             # Only one that was killed leaves sinks ahead of the store.
-            cut = {**planned.cut, **(self._cut_below_sinks(planned) if is_first_look else {})}
+            below, reached = self._cut_below_sinks(planned) if is_first_look else ({}, {})
+            cut = {**planned.cut, **below}
             is_first_look = False
             if interval_ms is None and target is None:
                 # Stop at what is there now: a source that keeps growing would never be done.
@@ -281,7 +282,7 @@ class PlainRun(Run):
                 check_held(self.sinks, planned.first)
                 self.store.commit(planned.first)
             if cut:
-                self._go_on_after_cuts(cut)
+                self._go_on_after_cuts(cut, reached)
             ends_now = interval_ms is None and not planned.ranges
             positions = self.store.positions
             at_end = [name for name, held in planned.bounds.items() if positions[name].offset == held.end_offset]
@@ -303,37 +304,37 @@ class PlainRun(Run):
                 next_start = min(started + interval_ms / 1000, last_start)
                 self.stopping.sleep(max(0.0, next_start - time.monotonic()))
 
-    def _all_sinks(self) -> tuple[Sink, ...]:
-        return (*self.sinks, *([self.letters] if self.letters is not None else []))
-
-    def _cut_below_sinks(self, planned: BatchPlan) -> dict[TopicPartition, Position]:
-        """Return the ends of logs that end before what a sink holds, where that is no error."""
-        found: dict[TopicPartition, Position] = {}
-        for sink in () if self.job.source_options().fail_on_data_loss else self._all_sinks():
+    def _cut_below_sinks(self, planned: BatchPlan) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, int]]:
+        """Return the ends of logs that end before what a sink holds, if that is no error, and up to where it does."""
+        ends: dict[TopicPartition, Position] = {}
+        reached: dict[TopicPartition, int] = {}
+        for sink in () if self.job.source_options().fail_on_data_loss else self.all_sinks:
             held = sink.held(planned.bounds)
             own = {name: at for name, at in held.items() if is_same_topic(at.topic_id, planned.topic_ids[name])}
-            found.update(cut_places(self.topics, planned.bounds, own))
-        return found
+            for name, end in cut_places(self.topics, planned.bounds, own).items():
+                ends[name] = end
+                reached[name] = max(own[name].offset, reached.get(name, 0))
+        return ends, reached
 
-    def _go_on_after_cuts(self, ends: Mapping[TopicPartition, Position]) -> None:
+    def _go_on_after_cuts(self, ends: Mapping[TopicPartition, Position], reached: Mapping[TopicPartition, int]) -> None:
         """Go on at the ends of logs that were cut, in the store and in the sinks.
 
         Sinks would take new records for those they hold. The store says first where the ends are: who is killed on the
         way finds them there, however the logs have grown since.
+
+        Args:
+            ends: The ends.
+            reached: Up to where sinks that are ahead of the store hold records.
         """
         before = {name: self.store.positions[name] for name in ends}
-        lost = [
-            f"{name}: offsets [{end.offset}, {before[name].offset})"
-            for name, end in sorted(ends.items())
-            if end.offset < before[name].offset
-        ]
-        for part in lost:
-            _LOG.warning("%s are lost, as the log was cut, and it is read on from there", part)
         places = {
             name: replace(min(end, before[name], key=lambda place: place.offset), batch=f"{_CUT}{end.offset}")
             for name, end in ends.items()
         }
-        self.store.commit(self.store.lost(places, ", ".join(lost)) if lost else places)
+        spans = {name: (end.offset, max(before[name].offset, reached.get(name, 0))) for name, end in ends.items()}
+        what = self.tell_loss(spans)
+        self.store.commit(self.store.noted(places))
+        _LOG.warning(what)
         self._set_sinks_back()
 
     def _set_sinks_back(self) -> None:
@@ -341,13 +342,13 @@ class PlainRun(Run):
         places = {name: at for name, at in self.store.positions.items() if at.batch and at.batch.startswith(_CUT)}
         if not places:
             return
-        ends = {
-            name: replace(at, offset=int(str(at.batch).removeprefix(_CUT)), batch=None) for name, at in places.items()
-        }
-        for sink in self._all_sinks():
-            beyond = {name: ends[name] for name, held in sink.held(ends).items() if held.offset > ends[name].offset}
-            if beyond:
-                sink.replay(beyond)
+        self.set_back(
+            {
+                name: replace(at, offset=int(str(at.batch).removeprefix(_CUT)), batch=None, note=None)
+                for name, at in places.items()
+            },
+            self.all_sinks,
+        )
         self.store.commit({name: replace(at, batch=None) for name, at in places.items()})
 
     def _batch(self, spark: SparkSession, planned: BatchPlan, started: float) -> None:

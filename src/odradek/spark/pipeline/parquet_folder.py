@@ -58,8 +58,12 @@ def files_of(path: Path | FolderUri, *, for_backfill: bool = False) -> FolderFil
 
 
 _SET_BACK = ".set-back"
-_OF_LIFE = re.compile(r"\.([0-9]+)\.parquet$")
+_MARK = re.compile(r"_([1-9][0-9]{0,8})\.set-back")
+_OF_LIFE = re.compile(r"\.([1-9][0-9]{0,8})\.parquet$")
 """The name of a file from after the positions were set back."""
+
+
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def file_name(stem: str, lives: int) -> str:
@@ -172,12 +176,20 @@ class ParquetFolder:
         self.files.clear(staging)
 
     def ranges(self) -> list[OffsetRange]:
-        """Return the ranges that the files say they hold.
+        """Return the ranges that the files say they hold, but for what was set back since.
 
         Raises:
             SinkError: A file does not say so.
         """
-        return [part for name in self.files.names() for part in footer_ranges(self, name)]
+        marks = self._set_back()
+        held = []
+        for name in self.files.names():
+            later = [places for life, places in marks.items() if life > lives_of(name)]
+            for partition, start, end in footer_ranges(self, name):
+                left = min([end, *(places[partition] for places in later if partition in places)])
+                if start < left:
+                    held.append(OffsetRange(partition, start, left))
+        return held
 
     def close(self) -> None:
         """Release the folder: another pipeline may write to it."""
@@ -203,7 +215,7 @@ class ParquetFolder:
             if self._for_backfill and (of_job := files_of(self.path).last_commit()) is not None:
                 # The job may have written other columns since the last backfill.
                 self.columns = json.loads(of_job).get("columns")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, *_NOT_OURS) as error:
             raise SinkError(f"{self.path}: its last commit is not one of a pipeline ({error!r})") from error
         if last is not None:
             self.files.finish(moves, [], again=True)
@@ -214,16 +226,29 @@ class ParquetFolder:
         self.files.clear()
         return positions
 
+    def _set_back(self) -> dict[int, dict[TopicPartition, int]]:
+        """Return from where on partitions were written again, each time that they were set back."""
+        found = {}
+        for name in self.files.names(_SET_BACK):
+            if not (mark := _MARK.fullmatch(name)):
+                continue
+            try:
+                with self.files.open_input(name) as file:
+                    found[int(mark[1])] = _offsets(json.loads(file.read()))
+            except (*_NOT_OURS, pa.ArrowInvalid) as error:
+                raise SinkError(
+                    f"{self.path}/{name}: this file was not written by a pipeline: put it elsewhere"
+                ) from error
+        return found
+
     def _positions_of_files(self) -> dict[TopicPartition, Position]:
-        set_back = {int(name[1:].removesuffix(_SET_BACK)): name for name in self.files.names(_SET_BACK)}
+        set_back = self._set_back()
         names: dict[int, list[str]] = {}
         for name in self.files.names():
             names.setdefault(lives_of(name), []).append(name)
         ends: dict[TopicPartition, int] = {}
         for life in sorted({*set_back, *names}):
-            if life in set_back:
-                with self.files.open_input(set_back[life]) as file:
-                    ends.update(_offsets(json.loads(file.read())))
+            ends.update(set_back.get(life, {}))
             for name in names.get(life, ()):
                 for partition, _, end in footer_ranges(self, name):
                     ends[partition] = max(end, ends.get(partition, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek.offsets.store import Positions
+from odradek.offsets.store import Position, Positions
 from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
@@ -51,3 +51,25 @@ class Run:
     on_batch: Callable[[BatchReport], None] = _nothing
     span: Span = no_span
     number: int = field(default=0, init=False)
+
+    @property
+    def all_sinks(self) -> tuple[Sink, ...]:
+        """The sinks, and that of the dead letters."""
+        return (*self.sinks, *([self.letters] if self.letters is not None else []))
+
+    def tell_loss(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> str:
+        """Let the next note in the store say that logs were cut; return what to log.
+
+        Args:
+            spans: The ends of the logs, and up to where records of them had been read.
+        """
+        lost = ", ".join(f"{name}: offsets [{start}, {end})" for name, (start, end) in sorted(spans.items()))
+        self.store.note_loss(lost)
+        return f"{lost}: lost, as the log was cut; it is read on from its end"
+
+    def set_back(self, ends: Mapping[TopicPartition, Position], sinks: Sequence[Sink]) -> None:
+        """Let sinks forget what they hold beyond the ends of logs that were cut."""
+        for sink in sinks:
+            beyond = {name: ends[name] for name, held in sink.held(ends).items() if held.offset > ends[name].offset}
+            if beyond:
+                sink.replay(beyond)

@@ -107,7 +107,9 @@ class RunNote:
         content = {name: part for name, part in asdict(self).items() if part is not None}
         for part in content.values():
             if "text" in part:
-                part["text"] = part["text"].encode()[:_TEXT_BYTES].decode(errors="ignore")
+                # A loss is told by the log too.
+                most = _TEXT_BYTES if part is content.get("error") else _TEXT_BYTES // 4
+                part["text"] = part["text"].encode()[:most].decode(errors="ignore")
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -107,7 +107,11 @@ class Sink(ABC):
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Forget what is held of partitions, so that it is written again from these positions."""
-        raise SinkError(f"{self.description}: what it holds cannot be written again")
+        places = ", ".join(f"{name} from offset {place.offset}" for name, place in sorted(starts.items()))
+        raise SinkError(
+            f"{self.description}: what it holds of {places} on cannot be forgotten by the job: take it out there, so "
+            "that its positions are these"
+        )
 
     @abstractmethod
     def write(self, batch: Batch) -> None:

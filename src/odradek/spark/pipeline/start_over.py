@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from odradek.errors import JobError
-from odradek.offsets.store import Position, open_store
+from odradek.offsets.store import Position, is_same_topic, open_store
 from odradek.spark.pipeline.driver import open_sink
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.sink_specs import SinkSpec
@@ -52,19 +52,30 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
             raise JobError(f"there is no topic {topic} that the source asks for", "source")
         places = {name: position_at(held, held.start_offset) for name, held in topics.bounds(there).items()}
         stored = store.load()
-        ids = {place.topic_id for name, place in stored.items() if name.topic == topic}
-        if ids and ids == {place.topic_id for place in places.values()} and None not in ids:
-            raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
-        held = {name for sink in sinks for name in sink.positions()}
-        gone = [name for name in {*stored, *held} if name.topic == topic and name not in places]
         # A partition that is missing now begins at 0 when it comes.
         topic_id = next(place.topic_id for place in places.values())
+        of_sinks = {name for sink in sinks for name in sink.positions()}
+        gone = [name for name in {*stored, *of_sinks} if name.topic == topic and name not in places]
         anew = {**places, **{name: Position(0, topic_id=topic_id) for name in gone}}
+        # Where the store is in the new topic already, as after a kill, or before a sink was added, it stays there.
+        kept = {name: at for name, at in stored.items() if name in places and at.topic_id and at.topic_id == topic_id}
+        is_done = True
         # The store comes last: until then the job is refused as before, and this can be done again.
         for sink in sinks:
-            if begun := sink.held(anew):
-                sink.replay({name: anew[name] for name in begun})
-        stored = store.commit(places, expected=stored)
-        if gone:
-            store.delete(gone, expected=stored)
-        return places
+            held = sink.held(anew)
+            old = [
+                name
+                for name, at in held.items()
+                if not is_same_topic(at.topic_id, topic_id) or (at.topic_id is None and name not in kept)
+            ]
+            if old:
+                sink.replay({name: kept.get(name, anew[name]) for name in old})
+                is_done = False
+        left = [name for name in gone if name in stored]
+        if is_done and not left and len(kept) == len(places):
+            raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
+        begun = {name: place for name, place in places.items() if name not in kept}
+        stored = store.commit(begun, expected=stored)
+        if left:
+            store.delete(left, expected=stored)
+        return {**places, **kept}

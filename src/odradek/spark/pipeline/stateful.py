@@ -31,6 +31,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.errors import JobError, OdradekError, SinkError
 from odradek.offsets.store import Position
+from odradek.printable import logger
 from odradek.spark.pipeline.batch import Batch, is_one_of, transformed
 from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.job import Job
@@ -49,6 +50,7 @@ from odradek.spark.ranges import OffsetRange
 from odradek.spark.stream import FIRST_OFFSETS
 from odradek.storage.names import TopicPartition
 
+_LOG = logger(__name__)
 _LOOK_S = 0.2
 _COMMIT_PATIENCE_S = 30.0
 _CALLBACK_LOG = logging.getLogger("py4j.clientserver")
@@ -277,6 +279,7 @@ class StatefulRun(Run):
                 self._check_done(ranges, number)
                 return
             self.store.check_owner()
+            self._after_cuts(before, after)
             self._define_views(spark, frame, kept)
             batch = Batch(
                 self.job,
@@ -308,6 +311,13 @@ class StatefulRun(Run):
         ends = {name: held.end_offset for name, held in self.topics.bounds(after).items()}
         positions = self.store.positions
         self.on_batch(BatchReport(self.number, ranges, ends, positions, seconds, refused, sink_seconds))
+
+    def _after_cuts(self, before: Mapping[TopicPartition, Position], after: Mapping[TopicPartition, Position]) -> None:
+        """Tell of logs that end before their positions: Spark goes on at their ends, and letters are set back there."""
+        cut = {name: place for name, place in after.items() if name in before and place.offset < before[name].offset}
+        if cut:
+            _LOG.warning(self.tell_loss({name: (place.offset, before[name].offset) for name, place in cut.items()}))
+            self.set_back(cut, [] if self.letters is None else [self.letters])
 
     def _compute(self, frame: DataFrame, number: int, ranges: Sequence[OffsetRange]) -> None:
         """Compute the rows of a batch; the state changes as they are: all of them, now and once, whatever sinks read.
