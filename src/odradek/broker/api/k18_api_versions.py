@@ -2,7 +2,8 @@
 
 A version that the broker does not know is answered too, in the form of version 0 and with an error (KIP-511), so that a
 newer client can ask again. v3 (KIP-511) adds the client's software, and features (KIP-584); v4 (KIP-848) lets feature
-levels begin at 0.
+levels begin at 0. v5 (KIP-1242) names the cluster and the node that the client takes the broker for: it is told to
+bootstrap again if the address is another one's by now.
 
 Source in Kafka: `ApiVersionManager`, `ApiVersionsResponse`.
 """
@@ -20,6 +21,9 @@ from odradek.broker.protocol import API_VERSIONS_KEY, Constant, Message, given
 from odradek.errors import ProtocolError
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+_NO_NODE = -1
 
 
 @cache
@@ -41,15 +45,25 @@ def _failed(request: Request, code: int, text: str) -> Message:
     raise ProtocolError(f"ApiVersions failed: {text}")
 
 
-@api(API_VERSIONS_KEY, "ApiVersions", range(5), failed=_failed, before_authentication=True, counts_errors=True)
+def _refused(request: Request, error: ErrorCode) -> Message:
+    request.broker.metrics.failed("ApiVersions", int(error))
+    return {"error_code": int(error), "api_keys": []}
+
+
+@api(API_VERSIONS_KEY, "ApiVersions", range(6), failed=_failed, before_authentication=True, counts_errors=True)
 def api_versions(request: Request) -> Message:
     """Answer what the broker has."""
     if request.version >= 3:
         name = given(request.body, "client_software_name", "")
         version = given(request.body, "client_software_version", "")
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-            request.broker.metrics.failed("ApiVersions", int(ErrorCode.invalid_request))
-            return {"error_code": int(ErrorCode.invalid_request), "api_keys": []}
+            return _refused(request, ErrorCode.invalid_request)
+        cluster_id, node_id = given(request.body, "cluster_id"), given(request.body, "node_id", _NO_NODE)
+        if (cluster_id is None) != (node_id == _NO_NODE):
+            return _refused(request, ErrorCode.invalid_request)
+        own = request.broker.cluster_id, request.broker.node_id
+        if cluster_id is not None and (cluster_id, node_id) != own:
+            return _refused(request, ErrorCode.rebootstrap_required)
         request.connection.state["software"] = name, version
     image = request.broker.logs.metadata_image
     # Before v4 there is no level 0.

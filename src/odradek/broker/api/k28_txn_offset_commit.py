@@ -2,7 +2,8 @@
 
 They count when the transaction is committed. v2 (KIP-320) adds the leader epoch, v3 (KIP-447) the member, so that one
 that has lost its partitions is refused; v4 knows TRANSACTION_ABORTABLE, v5 (KIP-890) adds the partition of
-`__consumer_offsets` to the transaction, so that AddOffsetsToTxn need not.
+`__consumer_offsets` to the transaction, so that AddOffsetsToTxn need not; v6 (KIP-1319) names topics by their ids, which
+are kept with the offsets, and answers GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH.
 
 Source in Kafka: `KafkaApis.handleTxnOffsetCommitRequest`, `OffsetMetadataManager.commitTransactionalOffset`.
 """
@@ -24,6 +25,7 @@ from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.errors import BrokerError
 
 _FIRST_THAT_KNOWS_LOADING = 2
+_FIRST_WITH_TOPIC_IDS = 6
 
 
 def _failed(request: Request, code: int, text: str) -> Message:
@@ -37,7 +39,7 @@ def _as_known(request: Request, code: int) -> int:
     return code
 
 
-@api(28, "TxnOffsetCommit", range(6), failed=_failed, group_ids=lambda request: [request.body.group_id])
+@api(28, "TxnOffsetCommit", range(7), failed=_failed, group_ids=lambda request: [request.body.group_id])
 async def txn_offset_commit(request: Request) -> Message:
     """Write offsets of a transaction."""
     body, broker = request.body, request.broker
@@ -48,9 +50,10 @@ async def txn_offset_commit(request: Request) -> Message:
     try:
         if not body.group_id:
             raise ApiError(ErrorCode.invalid_group_id)
-        # Apache Kafka writes no topic ids here.
+        by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+        # Before v6 Apache Kafka writes no topic ids here.
         kept, too_large = await broker.turns.finish(
-            commits(request, body.group_id, answers.found, broker.clock.now_ms(), with_ids=False)
+            commits(request, body.group_id, answers.found, broker.clock.now_ms(), with_ids=by_id)
         )
         shard = broker.groups.shard(body.group_id)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
@@ -62,10 +65,12 @@ async def txn_offset_commit(request: Request) -> Message:
             body.group_id,
             given(body, "member_id", ""),
             given(body, "group_instance_id"),
-            given(body, "generation_id", -1),
+            body.generation_id_or_member_epoch if by_id else given(body, "generation_id", -1),
             is_transactional=True,
             partitions=answers.found,
             version=request.version,
+            unknown=ErrorCode.group_id_not_found if by_id else ErrorCode.illegal_generation,
+            knows_epochs=by_id,
         )
         shard.commit(kept, *producer)
     except BrokerError as error:

@@ -1,6 +1,7 @@
 """DeleteGroups: groups without members are removed, with their offsets.
 
-What a share group has delivered is removed first.
+What a share group has delivered is removed first. v3 (KIP-1331) has a message for each group, of which Apache Kafka
+gives one only for the topology of a streams group.
 
 Source in Kafka: `KafkaApis.handleDeleteGroupsRequest`, `GroupCoordinatorShard.deleteGroups`.
 """
@@ -16,7 +17,7 @@ from odradek.coordination.groups.share import ShareGroup
 from odradek.errors import BrokerError
 
 
-@api(42, "DeleteGroups", range(3), group_ids=lambda request: request.body.groups_names)
+@api(42, "DeleteGroups", range(4), group_ids=lambda request: request.body.groups_names)
 def delete_groups(request: Request) -> Work[Message]:
     """Remove groups."""
     results = []

@@ -182,6 +182,7 @@ class Shard:
         partitions: Iterable[AskedPartition],
         version: int,
         unknown: ErrorCode = ErrorCode.illegal_generation,
+        knows_epochs: bool = True,
     ) -> None:
         """Check whether a client may commit offsets of a group; if it may, that keeps it in the group.
 
@@ -194,6 +195,7 @@ class Shard:
             partitions: The partitions of the offsets.
             version: The version of the request.
             unknown: What is answered if there is no such group.
+            knows_epochs: Whether the client knows what a stale member epoch is.
 
         Raises:
             ApiError: It may not.
@@ -213,7 +215,7 @@ class Shard:
                 for one in partitions:
                     member.check_commit_epoch(generation_id, one.topic_id, one.topic_partition.partition)
             except RefusedError as error:
-                if is_transactional:
+                if not knows_epochs:
                     raise RefusedError(GroupErrorCode.ILLEGAL_GENERATION) from error
                 raise
             return

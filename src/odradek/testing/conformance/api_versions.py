@@ -59,7 +59,7 @@ def all_versions_tell_the_same(target: Target) -> None:
     """Each version of ApiVersions tells of the same APIs."""
     told = [
         {int(one.api_key): (one.min_version, one.max_version) for one in target.call("ApiVersions", version).api_keys}
-        for version in range(5)
+        for version in range(target.needs("ApiVersions") + 1)
     ]
     expect("number of different answers", len({tuple(sorted(one.items())) for one in told}), 1)
 

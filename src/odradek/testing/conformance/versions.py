@@ -26,6 +26,8 @@ _TOPIC = 2
 _NOT_ASKED = -(1 << 31)
 _PARTITION = "topics.0.partitions.0"
 _LATEST_VERSION = 99
+_API_VERSIONS_OF_4_4 = 5
+_HIGHEST_OF_4_3 = {"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2}
 
 
 class Sample(NamedTuple):
@@ -33,7 +35,7 @@ class Sample(NamedTuple):
 
     Attributes:
         api: Kafka's name of the API.
-        versions: The versions that Apache Kafka 4.3.1 has.
+        versions: The versions that Apache Kafka 4.4.0 has.
         fields: Makes the request's fields, for a version.
     """
 
@@ -86,7 +88,10 @@ def _version_of(sample: Sample, version: int, target: Target) -> None:
 
 def _range_of(sample: Sample, lowest: int, target: Target) -> None:
     target.needs(sample.api)
-    expect(f"versions of {sample.api}", target.advertised[api_key_of(sample.api)], (lowest, sample.versions.stop - 1))
+    highest = sample.versions.stop - 1
+    if target.advertised[api_key_of("ApiVersions")][1] < _API_VERSIONS_OF_4_4:
+        highest = _HIGHEST_OF_4_3.get(sample.api, highest)
+    expect(f"versions of {sample.api}", target.advertised[api_key_of(sample.api)], (lowest, highest))
 
 
 def _one_topic(topic: Topic, **partition: Any) -> list[dict[str, Any]]:
@@ -438,7 +443,7 @@ _SAMPLES = [
     Sample("SyncGroup", range(6), _unknown_member),
     Sample("DescribeGroups", range(7), lambda target, _: {"groups": [target.group()]}),
     Sample("ListGroups", range(6), _empty),
-    Sample("ApiVersions", range(5), _empty),
+    Sample("ApiVersions", range(6), _empty),
     Sample("CreateTopics", range(2, 8), _create_topics),
     Sample("DeleteTopics", range(1, 7), _delete_topics),
     Sample("DeleteRecords", range(3), _delete_records),
@@ -448,7 +453,7 @@ _SAMPLES = [
     Sample("AddOffsetsToTxn", range(5), _transaction),
     Sample("EndTxn", range(6), lambda target, _: {**target.open_transaction(target.topic()).fields, "committed": True}),
     Sample("WriteTxnMarkers", range(1, 3), _write_txn_markers),
-    Sample("TxnOffsetCommit", range(6), _txn_offset_commit),
+    Sample("TxnOffsetCommit", range(7), _txn_offset_commit),
     # Without an authorizer; with one, these would be refused to most clients.
     Sample("DescribeAcls", range(1, 4), _acl_filter),
     Sample("CreateAcls", range(1, 4), _create_acls),
@@ -462,7 +467,7 @@ _SAMPLES = [
     Sample("RenewDelegationToken", range(1, 3), _change_token),
     Sample("ExpireDelegationToken", range(1, 3), _change_token),
     Sample("DescribeDelegationToken", range(1, 4), lambda *_: {"owners": None}),
-    Sample("DeleteGroups", range(3), lambda target, _: {"groups_names": [target.group()]}),
+    Sample("DeleteGroups", range(4), lambda target, _: {"groups_names": [target.group()]}),
     Sample("ElectLeaders", range(3), _elect_leaders),
     Sample("IncrementalAlterConfigs", range(2), _alter_configs),
     Sample("AlterPartitionReassignments", range(2), _alter_reassignments),
@@ -495,7 +500,7 @@ for _sample in _SAMPLES:
     _lowest = _ADVERTISED_FROM.get(_sample.api, _sample.versions.start)
     add(
         f"versions.{_sample.api}_range",
-        f"It has the versions of {_sample.api} that Apache Kafka 4.3.1 has.",
+        f"It has the versions of {_sample.api} that Apache Kafka 4.4.0 has, or 4.3.1.",
         partial(_range_of, _sample, _lowest),
     )
     for _version in _sample.versions:
