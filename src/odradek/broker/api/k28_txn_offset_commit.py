@@ -2,8 +2,8 @@
 
 They count when the transaction is committed. v2 (KIP-320) adds the leader epoch, v3 (KIP-447) the member, so that one
 that has lost its partitions is refused; v4 knows TRANSACTION_ABORTABLE, v5 (KIP-890) adds the partition of
-`__consumer_offsets` to the transaction, so that AddOffsetsToTxn need not; v6 (KIP-1319) names topics by their ids, which
-are kept with the offsets, and answers GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH.
+`__consumer_offsets` to the transaction, so that AddOffsetsToTxn need not; v6 (KIP-1319) names topics by their ids,
+which are kept with the offsets, and answers GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH.
 
 Source in Kafka: `KafkaApis.handleTxnOffsetCommitRequest`, `OffsetMetadataManager.commitTransactionalOffset`.
 """
