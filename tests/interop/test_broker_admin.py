@@ -626,13 +626,19 @@ def test_settings_are_described_in_the_order_of_apache_kafka(kafka: tuple[str, i
         assert list(described(here, kind, name)) == list(described(kafka, kind, name))
 
 
+NEW_IN_4_4 = {18: 5, 28: 6, 42: 3}
+
+
 def test_what_is_advertised_is_advertised_by_apache_kafka(kafka: tuple[str, int], here: tuple[str, int]) -> None:
     answers = []
     for address in (kafka, here):
         with WireClient(*address) as client:
             answers.append(client.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"}))
     theirs, ours = answers
-    assert set(ours.api_keys) <= set(theirs.api_keys)
+    keys = [
+        {(int(one.api_key), one.min_version, one.max_version) for one in answer.api_keys} for answer in (theirs, ours)
+    ]
+    assert {(key, highest) for key, _, highest in keys[1] - keys[0]} == set(NEW_IN_4_4.items())
     ranges = [{one.name: (one.min_version, one.max_version) for one in answer.supported_features} for answer in answers]
     assert ranges[1] == {name: ranges[0][name] for name in ranges[1]}
     assert set(ours.finalized_features) <= set(theirs.finalized_features)

@@ -45,14 +45,18 @@ def kafka_tools() -> Iterator[KafkaTools]:
         yield tools
 
 
-@pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
-def every_kafka(request: pytest.FixtureRequest, kafka_tools: KafkaTools) -> Iterator[KafkaTools]:
-    """The tools of each Apache Kafka that is a judge, with which its brokers are started."""
-    if request.param == "4.3.1":
-        yield kafka_tools
-        return
-    with KafkaTools(version=request.param) as tools:
+@pytest.fixture(scope="session")
+def newest_kafka() -> Iterator[KafkaTools]:
+    """The tools of the newest Apache Kafka, which has versions of requests that the others do not have."""
+    with KafkaTools(version="4.4.0") as tools:
         yield tools
+
+
+@pytest.fixture(params=["4.3.1", "4.4.0"])
+def every_kafka(request: pytest.FixtureRequest) -> KafkaTools:
+    """The tools of each Apache Kafka that is a judge, with which its brokers are started."""
+    tools: KafkaTools = request.getfixturevalue("kafka_tools" if request.param == "4.3.1" else "newest_kafka")
+    return tools
 
 
 BROKERS = ["kafka", "odradek"]
@@ -81,6 +85,13 @@ def fixture_broker(
 def any_broker(request: pytest.FixtureRequest, kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
     """Starts brokers of Apache Kafka, then of ours: `any_broker(log_dir=None, config=None)`; they end with the test."""
     with _factory(request.param, kafka_tools, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def newest_kafka_broker(newest_kafka: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Starts brokers of the newest Apache Kafka, as `kafka_broker`."""
+    with _factory("kafka", newest_kafka, tmp_path) as start:
         yield start
 
 

@@ -55,6 +55,30 @@ def software_version_must_be_valid(target: Target) -> None:
     expect_error("error", answer.error_code, "INVALID_REQUEST")
 
 
+def the_wrong_node_is_told_to_bootstrap_again(target: Target) -> None:
+    """A client that takes the broker for one of another cluster is told to bootstrap again (KIP-1242)."""
+    target.needs("ApiVersions", 5)
+    own = target.call("DescribeCluster", 0)
+    node = own.brokers[0].broker_id
+    wrong = [{"cluster_id": f"{own.cluster_id}x", "node_id": node}, {"cluster_id": own.cluster_id, "node_id": node + 7}]
+    for address in wrong:
+        answer = target.call("ApiVersions", 5, client_software_name="a", client_software_version="1", **address)
+        expect_error("error", answer.error_code, "REBOOTSTRAP_REQUIRED")
+        expect("keys", len(answer.api_keys), 0)
+    if len(own.brokers) == 1:
+        right = {"cluster_id": own.cluster_id, "node_id": node}
+        answer = target.call("ApiVersions", 5, client_software_name="a", client_software_version="1", **right)
+        expect_error("error", answer.error_code, "NONE")
+
+
+def half_of_an_address_is_invalid(target: Target) -> None:
+    """A cluster without a node, or a node without a cluster, is an INVALID_REQUEST (KIP-1242)."""
+    target.needs("ApiVersions", 5)
+    for address in ({"cluster_id": "a"}, {"cluster_id": ""}, {"node_id": 1}):
+        answer = target.call("ApiVersions", 5, client_software_name="a", client_software_version="1", **address)
+        expect_error("error", answer.error_code, "INVALID_REQUEST")
+
+
 def all_versions_tell_the_same(target: Target) -> None:
     """Each version of ApiVersions tells of the same APIs."""
     told = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID, uuid4
 
 from odradek.records.scan import scan_batches
 from odradek.testing.conformance.suite import add
@@ -324,3 +325,23 @@ def _at_version(api: str, version: int) -> None:
 for _api, _versions in _EVERY_VERSION.items():
     for _version in _versions:
         _at_version(_api, _version)
+
+
+def offsets_by_topic_id(target: Target) -> None:
+    """Offsets of a transaction name topics by their ids since v6, which knows more errors (KIP-1319)."""
+    target.needs("TxnOffsetCommit", 6)
+    topic, group, name = target.topic(), target.group(), target.name("transaction")
+    made = target.transactional_producer(name)
+    producer = {"transactional_id": name, "producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+    partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": "m"}]
+
+    def commit(topic_id: UUID, **fields: Any) -> Any:
+        topics = [{"topic_id": topic_id, "partitions": partitions}]
+        return target.call("TxnOffsetCommit", 6, **producer, topics=topics, **{"group_id": group, **fields}).topics[0]
+
+    done = commit(topic.id)
+    expect("topic", done.topic_id, topic.id)
+    expect_error("error", done.partitions[0].error_code, "NONE")
+    expect_error("of an unknown topic", commit(uuid4()).partitions[0].error_code, "UNKNOWN_TOPIC_ID")
+    member = {"generation_id_or_member_epoch": 1, "member_id": "m", "group_id": target.group()}
+    expect_error("of no group", commit(topic.id, **member).partitions[0].error_code, "GROUP_ID_NOT_FOUND")
