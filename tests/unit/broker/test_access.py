@@ -11,14 +11,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 import odradek
 from odradek.broker.access import ACCESS, OPEN
 from odradek.broker.api import ADVERTISED
 from odradek.broker.authorization import Authorization
-from odradek.broker.protocol import encode_request
+from odradek.broker.protocol import encode_request, request_class
 from odradek.broker.restrictions import STANDARD_AUTHORIZER
 from odradek.broker.running import BrokerThread
 from odradek.coordination.authorization.acls import Acl, Operation, ResourceType, of_codes
@@ -112,7 +111,7 @@ def requests_of(key: int, topic_ids: Sequence[UUID]) -> Iterator[bytes]:
         yield encode_request(key, 0, 1, "tests", {"state_filters": [], "producer_id_filters": []})[4:]
     for version in oldest_and_newest(ADVERTISED[key][1]):
         if key or version > 2:
-            yield encode_request(key, version, 1, "tests", example(load_request_schema(key, version)))[4:]
+            yield encode_request(key, version, 1, "tests", example(request_class(key, version)))[4:]
 
 
 POLICIES: dict[str, Callable[[Operation, ResourceType], bool]] = {

@@ -6,13 +6,19 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 import odradek.broker.api
 from odradek.broker.api import ADVERTISED, APIS
 from odradek.broker.failures import failure
-from odradek.broker.protocol import RequestHeader, decode_header, decode_response, encode_request, encode_response
+from odradek.broker.protocol import (
+    RequestHeader,
+    decode_header,
+    decode_response,
+    encode_request,
+    encode_response,
+    request_class,
+)
 from odradek.broker.request_body import decode_request
 from odradek.testing.plain_fields import plain_fields
 from peers.request_examples import example
@@ -62,7 +68,7 @@ def test_what_an_answer_does_not_say_is_nothing_or_the_default_of_the_schema(key
 @pytest.mark.parametrize("key", ADVERTISED)
 def test_a_request_that_failed_is_answered_once_at_the_top_or_at_its_item(key: int) -> None:
     for version in [version for one, version in VERSIONS if one == key]:
-        frame = bytearray(encode_request(key, version, 1, "test", example(load_request_schema(key, version)))[4:])
+        frame = bytearray(encode_request(key, version, 1, "test", example(request_class(key, version)))[4:])
         header = decode_header(frame)
         answer = failure(header, decode_request(frame, header), 42, "why")
         _, found = decode_response(key, version, bytes(encode_response(header, answer))[4:])

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 
 from odradek.broker import running as running_module
 from odradek.broker import server
 from odradek.broker.api import ADVERTISED, k00_produce
+from odradek.broker.protocol import request_class
 from odradek.broker.running import BrokerThread
 from odradek.errors import ProtocolError
 from odradek.records import Record
@@ -401,7 +401,7 @@ def test_no_request_waits_for_the_disk_in_the_loop(running: BrokerThread, files:
     running.broker.logs.create_topic("name", 8)
     with connect(running) as client:
         for key, (_, versions) in ADVERTISED.items():
-            anything = example(load_request_schema(key, versions[-1]))
+            anything = example(request_class(key, versions[-1]))
             with suppress(ProtocolError, ConnectionError), connect(running) as sender:
                 sender.call(key, versions[-1], {**anything, "max_wait_ms": 0})
         find_coordinator(client)

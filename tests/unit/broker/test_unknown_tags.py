@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 
 from odradek.broker import protocol
 from odradek.broker.api import ADVERTISED
-from odradek.broker.protocol import decode_header, encode_request
+from odradek.broker.protocol import decode_header, encode_request, request_class
 from odradek.broker.request_body import decode_request
 from odradek.errors import ProtocolError
 from peers.request_examples import example
@@ -57,7 +56,7 @@ def read(request: bytes) -> Any:
 @pytest.mark.parametrize("key", ADVERTISED)
 def test_every_request_is_read_without_them(key: int) -> None:
     for version in range(FIRST_PRODUCE if key == PRODUCE else ADVERTISED[key][1].start, ADVERTISED[key][1].stop):
-        kind = load_request_schema(key, version)
+        kind = request_class(key, version)
         if kind.__flexible__:
             fields = example(kind)
             request = tagged_request(key, version, fields)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from odradek.broker.protocol import decode_header, decode_response, encode_request, encode_response
+from odradek.broker.protocol import decode_header, decode_response, encode_request, encode_response, request_class
 from odradek.broker.request_body import decode_request
 from odradek.testing.error_answers import error_answer
 from odradek.testing.plain_fields import plain_fields
@@ -39,7 +38,7 @@ def codes(fields_: Any) -> list[int]:
 @pytest.mark.parametrize("key", sorted({key for key, _ in versions()}))
 def test_each_version_of_an_api_has_an_answer_with_an_error(key: int) -> None:
     for version in [version for one, version in versions() if one == key]:
-        found = answer(key, version, example(load_request_schema(key, version)))
+        found = answer(key, version, example(request_class(key, version)))
         assert codes(found).count(NOT_LEADER) == 1, f"version {version}: {found}"
 
 
