@@ -344,7 +344,7 @@ class PlainRun(Run):
             return
         self.set_back(
             {
-                name: replace(at, offset=int(str(at.batch).removeprefix(_CUT)), batch=None, note=None)
+                name: replace(at, offset=int(str(at.batch).removeprefix(_CUT)), batch=None)
                 for name, at in places.items()
             },
             self.all_sinks,
