@@ -430,16 +430,22 @@ def test_a_topic_that_goes_and_one_that_comes(spark: SparkSession, tmp_path: Pat
     assert totals(tmp_path) == counted([*range(14), 0, 1])
 
 
+def job_whose_log_was_cut(folder: Path, spark: SparkSession) -> Job:
+    """Run a job over the minutes 0 to 9, and cut the logs after minute 3."""
+    work = job(folder, TOTALS.format(mode="update", merge=LATEST))
+    work = replace(work, source={**work.source, "failOnDataLoss": "false"})
+    append(folder, range(4))
+    shutil.copytree(folder / "data", folder / "cut")
+    append(folder, range(4, 10))
+    assert Pipeline(work, spark).run() == 1
+    shutil.rmtree(folder / "data")
+    (folder / "cut").rename(folder / "data")
+    return work
+
+
 @pytest.mark.laboratory
 def test_a_log_that_was_cut_goes_on_below_what_the_sink_has_of_it(spark: SparkSession, tmp_path: Path) -> None:
-    work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
-    work = replace(work, source={**work.source, "failOnDataLoss": "false"})
-    append(tmp_path, range(4))
-    shutil.copytree(tmp_path / "data", tmp_path / "cut")
-    append(tmp_path, range(4, 10))
-    assert Pipeline(work, spark).run() == 1
-    shutil.rmtree(tmp_path / "data")
-    (tmp_path / "cut").rename(tmp_path / "data")
+    work = job_whose_log_was_cut(tmp_path, spark)
     # Partition 1 has grown beyond the 5 records that were read of it, and partition 0 has 2 left.
     append(tmp_path, range(11, 22, 2))
     assert Pipeline(work, spark).run() == 1
@@ -450,14 +456,7 @@ def test_a_log_that_was_cut_goes_on_below_what_the_sink_has_of_it(spark: SparkSe
 
 def test_a_run_after_a_cut_goes_on_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
     """Also if there is nothing to read then: until the log has grown past the position, all would be passed over."""
-    work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
-    work = replace(work, source={**work.source, "failOnDataLoss": "false"})
-    append(tmp_path, range(4))
-    shutil.copytree(tmp_path / "data", tmp_path / "cut")
-    append(tmp_path, range(4, 10))
-    assert Pipeline(work, spark).run() == 1
-    shutil.rmtree(tmp_path / "data")
-    (tmp_path / "cut").rename(tmp_path / "data")
+    work = job_whose_log_was_cut(tmp_path, spark)
     assert Pipeline(work, spark).run() == 0
     append(tmp_path, range(4, 14))
     assert Pipeline(work, spark).run() == 1

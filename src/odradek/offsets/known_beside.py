@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, Positions
 from odradek.storage.names import TopicPartition
 
 Known: TypeAlias = dict[str, dict[str, Any]]
@@ -51,6 +51,15 @@ def format_known(version: str, known: Known, positions: Mapping[TopicPartition, 
             known.get(topic, {}).pop(str(partition), None)
     content = {"version": version, "positions": known}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def positions_with(
+    known: Known, offsets: Mapping[TopicPartition, object], address: str, version: str | None
+) -> Positions:
+    """Return the positions of a store at an address: its offsets, and what is known beside them."""
+    return Positions(
+        {name: position_with(known, name, at, f"{address}, {name}") for name, at in sorted(offsets.items())}, version
+    )
 
 
 def position_with(known: Known, name: TopicPartition, offset: object, where: str) -> Position:

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from odradek.errors import OffsetStoreError
+from odradek.offsets.store import MAX_OFFSET, MAX_PARTITION
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 _PLAIN = re.compile(
@@ -37,8 +38,6 @@ _TOKEN = re.compile(
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _MOST_NESTED = 3
-_MOST_PARTITION = (1 << 31) - 1
-_MOST_OFFSET = (1 << 63) - 1
 
 
 class OffsetSpan(NamedTuple):
@@ -109,7 +108,7 @@ def _of_entry(entry: Any, where: str) -> tuple[TopicPartition, OffsetSpan]:
 def _checked(fields: list[Any], shown: Any, where: str) -> tuple[TopicPartition, OffsetSpan]:
     """Return the range of a topic and three numbers; half of a number that was cut is smaller than it was."""
     topic, (partition, start, end) = fields[0], map(int, fields[1:])
-    if invalid_topic_name_reason(topic) or partition > _MOST_PARTITION or not start <= end <= _MOST_OFFSET:
+    if invalid_topic_name_reason(topic) or partition > MAX_PARTITION or not start <= end <= MAX_OFFSET:
         raise OffsetStoreError(f"{where}: {shown!r:.100} is no range: Kafka has no such topic, partition or offsets")
     return TopicPartition(topic, partition), OffsetSpan(start, end)
 

@@ -23,12 +23,11 @@ from typing import Any, Self, cast
 
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.redis_connection import RedisConnection
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, decimal_offset, new_version
 from odradek.storage.names import TopicPartition
 
 _POSITION_FIELD = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,10})", re.ASCII | re.DOTALL)
 _METADATA_SUFFIX = ":metadata"
-_OFFSET = re.compile(rb"[0-9]{1,19}")
 
 # ARGV: the expected version or '', the new version, then for each partition its field, its offset or '' to remove it,
 # and its metadata or ''.
@@ -127,7 +126,7 @@ class RedisOffsetStore(OffsetStore):
         return Positions(
             {
                 self._topic_partition(field): Position.parse(
-                    int(value) if _OFFSET.fullmatch(value) else value,
+                    decimal_offset(value),
                     metadata.get(field, {}),
                     where=f"{self.address}, {field}",
                 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from odradek.errors import OffsetStoreError, OffsetStoreUnavailableError
-from odradek.offsets.store import StoreAddress
+from odradek.offsets.store import OffsetStore, StoreAddress
 
 _RETRY_S = 0.1
 _ATTEMPTS = 5
@@ -76,3 +76,28 @@ class RedisConnection:
     def close(self) -> None:
         """Close it."""
         self.client.close()
+
+
+class StoreOfOlderPrograms(OffsetStore):
+    """What the stores have in common that keep positions where older programs did.
+
+    Args:
+        address: The address.
+    """
+
+    is_of_older_programs = True
+    option: ClassVar[str]
+    """What the name of the store is called in its address."""
+
+    def __init__(self, address: StoreAddress) -> None:
+        self._connection = RedisConnection(address, self.option)
+        self.address = self._connection.address
+
+    @classmethod
+    def from_address(cls, address: StoreAddress) -> Self:
+        """Open the store at an address."""
+        return cls(address)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

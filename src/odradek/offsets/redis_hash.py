@@ -15,21 +15,19 @@ The address is `redis://[user:password@]host:port/db?hash=KEY&topic=TOPIC`, wher
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
-from odradek.offsets.redis_connection import RedisConnection
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.known_beside import Known, format_known, parse_known, positions_with
+from odradek.offsets.redis_connection import StoreOfOlderPrograms
+from odradek.offsets.store import Position, Positions, StoreAddress, decimal_offset, new_version
 from odradek.offsets.topic_keys import OffsetText, check_topics, keys_by_topic, parse_text, partition_of, take_topics
 from odradek.storage.names import TopicPartition
 
 _MOST_BYTES = 16 << 20
 _MOST_FIELDS = 200_000
 """The longest text, and the largest hash, that is read."""
-_OFFSET = re.compile(rb"[0-9]{1,19}")
 
 # KEYS: what is known beside the others, and these. Gives a digest of their content, empty if there is none.
 _STATE = """
@@ -121,18 +119,18 @@ class _Held(NamedTuple):
     texts: dict[str, OffsetText]
 
 
-class RedisHashStore(OffsetStore):
+class RedisHashStore(StoreOfOlderPrograms):
     """The positions of a hash, or a text, for each topic.
 
     Args:
         address: `redis://[user:password@]host:port/db?hash=KEY&topic=TOPIC[,TOPIC]`.
     """
 
-    is_of_older_programs = True
+    option = "hash"
 
     def __init__(self, address: StoreAddress) -> None:
         topics = take_topics(address)
-        self._connection = RedisConnection(address, "hash")
+        super().__init__(address)
         template = self._connection.name
         self.address = self._connection.address = f"{self._connection.address}&topic={','.join(topics)}"
         self._topics = keys_by_topic(template, topics, self.address)
@@ -140,21 +138,10 @@ class RedisHashStore(OffsetStore):
         self._read = self._connection.client.register_script(_READ)
         self._replace = self._connection.client.register_script(_COMMIT)
 
-    @classmethod
-    def from_address(cls, address: StoreAddress) -> Self:
-        """Open the store at an address."""
-        return cls(address)
-
     def load(self) -> Positions:
         """Return the offsets of all topics."""
         held = self._held()
-        return Positions(
-            {
-                name: position_with(held.known, name, offset, f"{self.address}, {name}")
-                for name, offset in sorted(held.offsets.items())
-            },
-            held.version,
-        )
+        return positions_with(held.known, held.offsets, self.address, held.version)
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Set fields of the hashes, or replace the texts."""
@@ -164,10 +151,6 @@ class RedisHashStore(OffsetStore):
         """Remove fields of the hashes, or parts of the texts; a key of which nothing is left goes."""
         there = [name for name in partitions if name.topic in self._topics]
         return expected.without(partitions, self._change(dict.fromkeys(there), expected))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
     def _change(self, positions: Mapping[TopicPartition, Position | None], expected: Positions) -> str:
         """Set positions, and delete those that are None; return the new version."""
@@ -209,8 +192,7 @@ class RedisHashStore(OffsetStore):
                     partition = partition_of(field.decode(errors="replace"))
                     if partition is None:
                         raise OffsetStoreError(f"{where}: the hash has a field {field!r:.100}, which is no partition")
-                    offset = int(value) if _OFFSET.fullmatch(value) else value
-                    offsets[TopicPartition(topic, partition)] = offset
+                    offsets[TopicPartition(topic, partition)] = decimal_offset(value)
             elif kind == b"long":
                 raise OffsetStoreError(
                     f"{where} has more than {_MOST_BYTES >> 20} MB, or {_MOST_FIELDS:,} fields: these are no offsets"

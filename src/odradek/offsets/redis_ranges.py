@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
+from odradek.offsets.known_beside import Known, format_known, parse_known, positions_with
 from odradek.offsets.offset_ranges import OffsetSpan, TextForm, format_ranges, parse_ranges
-from odradek.offsets.redis_connection import RedisConnection
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.redis_connection import StoreOfOlderPrograms
+from odradek.offsets.store import Position, Positions, StoreAddress, new_version
 from odradek.storage.names import TopicPartition
 
 _MOST_BYTES = 16 << 20
@@ -78,37 +78,26 @@ class _Held(NamedTuple):
     version: str | None
 
 
-class RedisRangesStore(OffsetStore):
+class RedisRangesStore(StoreOfOlderPrograms):
     """The positions of one key that holds ranges.
 
     Args:
         address: `redis://[user:password@]host:port/db?list=KEY`.
     """
 
-    is_of_older_programs = True
+    option = "list"
 
     def __init__(self, address: StoreAddress) -> None:
-        self._connection = RedisConnection(address, "list")
-        self.address = self._connection.address
+        super().__init__(address)
         self._keys = [self._connection.name, f"odradek:list:{self._connection.name}"]
         self._read = self._connection.client.register_script(_READ)
         self._replace = self._connection.client.register_script(_COMMIT)
 
-    @classmethod
-    def from_address(cls, address: StoreAddress) -> Self:
-        """Open the store at an address."""
-        return cls(address)
-
     def load(self) -> Positions:
         """Return where the furthest range of each partition ends."""
         held = self._held()
-        return Positions(
-            {
-                name: position_with(held.known, name, span.end, f"{self.address}, {name}")
-                for name, span in sorted(held.ranges.items())
-            },
-            held.version,
-        )
+        ends = {name: span.end for name, span in held.ranges.items()}
+        return positions_with(held.known, ends, self.address, held.version)
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Replace the text by one whose ranges end at the positions."""
@@ -117,10 +106,6 @@ class RedisRangesStore(OffsetStore):
     def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
         """Replace the text by one without the ranges of partitions; delete the key if none is left."""
         return expected.without(partitions, self._change(dict.fromkeys(partitions), expected))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
     def _change(self, positions: Mapping[TopicPartition, Position | None], expected: Positions) -> str:
         """Set positions, and delete those that are None; return the new version."""

@@ -13,6 +13,7 @@ nor overwrite the group, and of several drivers that start from the same positio
 
 from __future__ import annotations
 
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -36,8 +37,10 @@ from odradek.extras import missing_package
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
 MAX_OFFSET = 2**63 - 1
+MAX_PARTITION = 2**31 - 1
 DEFAULT_TIMEOUT_MS = 10_000
 _CLAIM_ATTEMPTS = 20
+_DECIMAL = re.compile(rb"[0-9]{1,19}")
 _MOST_DIGITS = 15
 """The longest timeout in ms: 30,000 years, and no operating system's clock overflows."""
 
@@ -97,6 +100,11 @@ class Position:
             return cls(offset, leader_epoch, *texts)
         except ValueError as error:
             raise OffsetStoreError(f"{where}: {error}") from error
+
+
+def decimal_offset(data: bytes) -> int | bytes:
+    """Return an offset that is kept as plain decimal; what is none stays as it is, for `Position.parse` to refuse."""
+    return int(data) if _DECIMAL.fullmatch(data) else data
 
 
 def is_same_topic(topic_id: str | None, other_id: str | None) -> bool:

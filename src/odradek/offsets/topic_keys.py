@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import StoreAddress
+from odradek.offsets.store import MAX_PARTITION, StoreAddress
 from odradek.storage.names import TopicPartition
 
 TOPIC = "{topic}"
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_LAST_PARTITION = 2**31 - 1
 
 
 def take_topics(address: StoreAddress) -> tuple[str, ...]:
@@ -105,7 +104,7 @@ def parse_text(data: bytes, where: str) -> OffsetText:
 def partition_of(text: str) -> int | None:
     """Return the number of a partition, as it is written everywhere; None if a text is none."""
     found = int(text) if _PARTITION.fullmatch(text) else -1
-    return found if 0 <= found <= _LAST_PARTITION else None
+    return found if 0 <= found <= MAX_PARTITION else None
 
 
 def _partition(text: str) -> int:

@@ -15,7 +15,6 @@ which is enough for some thousands of partitions.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self, TypeVar
@@ -39,8 +38,8 @@ from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
-from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.known_beside import Known, format_known, parse_known, positions_with
+from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, decimal_offset, new_version
 from odradek.offsets.topic_keys import partition_of
 from odradek.storage.names import TopicPartition
 
@@ -50,7 +49,6 @@ _SESSION_TIMEOUT_S = 10.0
 _RETRY_S = 0.1
 _TRY_AGAIN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 _RACED = (BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
-_OFFSET = re.compile(rb"[0-9]{1,19}")
 
 
 class ZooKeeperOffsetStore(OffsetStore):
@@ -124,7 +122,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 default_acl=self._acl(),
             )
             try:
-                client.start(timeout=left(deadline))
+                client.start(timeout=_left(deadline))
             except KazooTimeoutError:
                 client.close()
                 raise
@@ -145,7 +143,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 result = attempt(deadline)
             except _TRY_AGAIN as error:
                 reason = f"the connection was lost ({type(error).__name__})"
-                time.sleep(min(_RETRY_S, left(deadline)))
+                time.sleep(min(_RETRY_S, _left(deadline)))
             except KazooTimeoutError:
                 reason = "no answer"
                 break
@@ -158,17 +156,15 @@ class ZooKeeperOffsetStore(OffsetStore):
 
     def _load(self, deadline: float) -> Positions | None:
         client = self._connected(deadline)
-        client.sync_async(self._state).get(timeout=left(deadline))  # a follower may lag behind what was committed
+        client.sync_async(self._state).get(timeout=_left(deadline))  # a follower may lag behind what was committed
         before = self._read_state(deadline)
         offsets = self._read_offsets(deadline)
         after = self._read_state(deadline)
         if before != after:
             return None
         version, metadata, _ = self._parse_state(before)
-        return Positions(
-            {name: self._parse_position(name, data, metadata) for name, data in sorted(offsets.items())},
-            version,
-        )
+        decimals = {name: decimal_offset(data) for name, data in offsets.items()}
+        return positions_with(metadata, decimals, self.address, version)
 
     def _folders(self, deadline: float) -> dict[str, str]:
         """Return the nodes below which the partitions are, with their topics."""
@@ -200,14 +196,14 @@ class ZooKeeperOffsetStore(OffsetStore):
             True if it is done, None if it must be tried again because nodes came or went meanwhile.
         """
         client = self._connected(deadline)
-        client.sync_async(self._state).get(timeout=left(deadline))
+        client.sync_async(self._state).get(timeout=_left(deadline))
         state = self._read_state(deadline)
         found, metadata, state_version = self._parse_state(state)
         if found == version:  # the answer to an earlier attempt was lost
             return True
         if found != expected.version:
             raise CommitConflictError(self.address, expected.version, found)
-        client.ensure_path_async(self._state.rpartition("/")[0]).get(timeout=left(deadline))
+        client.ensure_path_async(self._state.rpartition("/")[0]).get(timeout=_left(deadline))
         transaction = client.transaction()
         content = format_known(version, metadata, positions)
         if state is None:
@@ -215,7 +211,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         else:
             transaction.set_data(self._state, content, version=state_version)
         self._change(transaction, positions, deadline)
-        results = transaction.commit_async().get(timeout=left(deadline))
+        results = transaction.commit_async().get(timeout=_left(deadline))
         errors = [result for result in results if isinstance(result, Exception)]
         for error in errors:
             if not isinstance(error, _RACED):
@@ -226,9 +222,9 @@ class ZooKeeperOffsetStore(OffsetStore):
         """Let a transaction set positions, and delete those that are None."""
         paths = {self._path(name): position for name, position in positions.items()}
         exists = {path: self._client.exists_async(path) for path in paths}
-        missing = {path for path, answer in exists.items() if answer.get(timeout=left(deadline)) is None}
+        missing = {path for path, answer in exists.items() if answer.get(timeout=_left(deadline)) is None}
         for folder in sorted({path.rpartition("/")[0] for path in missing if paths[path] is not None}):
-            self._client.ensure_path_async(folder).get(timeout=left(deadline))
+            self._client.ensure_path_async(folder).get(timeout=_left(deadline))
         for path, position in paths.items():
             if position is None:
                 if path not in missing:
@@ -249,10 +245,6 @@ class ZooKeeperOffsetStore(OffsetStore):
         version, metadata = parse_known(state[0], f"{self.address}: {self._state}")
         return version, metadata, state[2]
 
-    def _parse_position(self, name: TopicPartition, data: bytes, metadata: Known) -> Position:
-        offset = int(data) if _OFFSET.fullmatch(data) else data
-        return position_with(metadata, name, offset, f"{self.address}, {name}")
-
     def _path(self, name: TopicPartition) -> str:
         return f"{self._offsets}/{node_name(self.address, name.topic)}/{name.partition}"
 
@@ -264,15 +256,14 @@ def node_name(address: str, name: str) -> str:
     return name
 
 
-def left(deadline: float) -> float:
-    """Return how many seconds are left."""
+def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 
 def got(read: Any, deadline: float) -> Any:
     """Wait for the answer to a read; None if the node does not exist."""
     try:
-        return read.get(timeout=left(deadline))
+        return read.get(timeout=_left(deadline))
     except NoNodeError:
         return None
 
