@@ -65,6 +65,29 @@ def wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
     return None if first is None or last is None or last < first else last - first + 1
 
 
+class Copies:
+    """Which batches of a file have a copy before them; the file is read when this is asked for the first time.
+
+    Args:
+        path: The file.
+        data: Its bytes.
+    """
+
+    def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
+        self._path, self._data = path, data
+        self._first: dict[tuple[int, int, int], int] | None = None
+
+    def __contains__(self, header: object) -> bool:
+        if not isinstance(header, BatchHeader):
+            return False
+        if self._first is None:
+            self._first = {}
+            for item in batches_and_damage(self._path, self._data):
+                if isinstance(item, BatchHeader):
+                    self._first.setdefault(item.identity, item.position)
+        return self._first.get(header.identity, header.position) < header.position
+
+
 def damage_finding(damage: Damage) -> Finding:
     """Return the finding for bytes that cannot be read."""
     reason = f"{damage.size_bytes} bytes not read: {damage.reason}"

@@ -10,6 +10,7 @@ checked against the right offset.
 
     gap         offsets that are missing: normal in a compacted log, a loss in any other
     misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
+    filling     a batch that starts below, where offsets could not be read: the next ones go on as if it were not there
     going back  batches that start again below offsets that were there: the next ones are checked against these
 
 Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
@@ -18,7 +19,7 @@ Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -49,6 +50,7 @@ class _Verdict(Enum):
     GOOD = 0
     MISPLACED = 1
     GOES_BACK = 2
+    FILLS_HOLE = 3
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class OffsetOrder:
         evidence: What its indexes say.
         length_of: Returns how many offsets a wrapper (v0, v1) spans; None if its content is not looked at. Then its
             last offset stands for all of them.
+        copies: The batches that have a copy before them.
 
     Attributes:
         count: How many batches there were.
@@ -120,8 +123,10 @@ class OffsetOrder:
         place: SegmentPlace,
         evidence: IndexEvidence,
         length_of: Callable[[BatchHeader], int | None] | None = None,
+        copies: Container[BatchHeader] = (),
     ) -> None:
         self._place = place
+        self._copies = copies
         self._evidence = evidence
         self._length_of = length_of
         expected = place.base_offset if place.expected is None else place.expected
@@ -129,6 +134,8 @@ class OffsetOrder:
         self.end_offset = self.next_offset
         self.after_loss = place.after_loss
         self.count = 0
+        # The offsets of batches that could not be read.
+        self._holes: list[tuple[int, int]] = []
         self._missing_before = expected if expected < place.base_offset and not place.after_loss else None
 
     def batches(self, items: Iterable[BatchHeader | Damage]) -> Iterator[BatchHeader | Damage | Lost | Finding]:
@@ -139,7 +146,8 @@ class OffsetOrder:
 
         Returns:
             Each batch, with the base offset that it should have; each damage; a `Lost` after each damage and instead of
-            each batch that fits nowhere; and a finding for each wrong offset, before the batch that it is about.
+            each batch that fits nowhere, unless there is a copy before it; and a finding for each wrong offset, before
+            the batch that it is about.
         """
         if self._missing_before is not None and self._place.is_dense:
             yield self._gap(0, self._missing_before, self._place.base_offset)
@@ -233,6 +241,8 @@ class OffsetOrder:
         start = span.start
         if span.verdict is _Verdict.MISPLACED:
             fitting = self._fitting(span, header, upper)
+            if fitting is None and any(lower <= span.start and span.end <= end for lower, end in self._holes):
+                span.verdict = _Verdict.FILLS_HOLE
         else:
             fitting = None
             if span.verdict is _Verdict.GOOD:
@@ -243,15 +253,22 @@ class OffsetOrder:
             case _Verdict.MISPLACED:
                 yield self._misplaced(span, header, upper, fitting)
                 if fitting is None:
-                    yield self._lost(header.position, header.end_position)
+                    # Of a copy nothing is lost.
+                    if header not in self._copies:
+                        yield self._lost(header.position, header.end_position)
                     return
                 start = fitting
                 header = header._replace(base_offset=header.base_offset + fitting - span.start)
             case _Verdict.GOES_BACK:
-                reason = f"offsets {span.start} to {span.end - 1} follow {self.next_offset - 1}"
-                yield Finding(self._place.path, header.position, FindingKind.ORDER, reason)
+                yield Finding(self._place.path, header.position, FindingKind.ORDER, self._follows(span))
                 yield self._lost(header.position, header.position)
+            case _Verdict.FILLS_HOLE:
+                yield Finding(self._place.path, header.position, FindingKind.ORDER, self._follows(span))
+                yield header
+                return
             case _:
+                if self.after_loss and start > self.next_offset:
+                    self._holes.append((self.next_offset, start))
                 if self._place.is_dense and span.is_exact and not self.after_loss and start > self.next_offset:
                     yield self._gap(header.position, self.next_offset, start)
         if following and following[0].header is None and start + span.length > following[0].start:
@@ -335,6 +352,8 @@ class OffsetOrder:
         or an index must say that it is there.
         """
         lower, length = self.next_offset, span.length
+        if upper != lower + length and header in self._copies:
+            return None
         flips = self._flips(span, lower, upper)
         if span.is_exact and not self.after_loss and (upper == lower + length or self._place.is_dense):
             candidates = [lower] if upper is None or lower + length <= upper else []
@@ -374,6 +393,9 @@ class OffsetOrder:
         return self._evidence.votes(header, start, end) + 2 * (is_last and end in self._place.ends)
 
     # -- findings
+
+    def _follows(self, span: _Span) -> str:
+        return f"offsets {span.start} to {span.end - 1} follow {self.next_offset - 1}"
 
     def _gap(self, position: int, start: int, end: int) -> Finding:
         reason = f"offsets {start} to {end - 1} are missing, and the log was never compacted"

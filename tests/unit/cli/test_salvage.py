@@ -191,7 +191,7 @@ def test_batches_that_are_there_twice_are_there_once(small_log_dir: SmallLogDire
     last = list(scan_batches(whole))[-3]
     segment.write_bytes(whole + whole[last.position :])
     result = run("salvage", root, tmp_path / "out")
-    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 3)
+    assert (result.exit_code, result.stdout) == (0, "")
     assert (tmp_path / "out" / "keyed-0" / segment.name).read_bytes() == whole
 
 

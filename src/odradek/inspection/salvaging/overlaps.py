@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from odradek.errors import FormatError
-from odradek.inspection.batches import batches_and_damage, wrapper_length
+from odradek.inspection.batches import Copies, batches_and_damage, wrapper_length
 from odradek.inspection.finding import Finding
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, find_end
 from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
 from odradek.records import BatchHeader
 from odradek.records.scan import scan_batches
-from odradek.storage.segment.batch_reader import mapped
+from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
 
 
 @dataclass(slots=True)
@@ -87,6 +87,21 @@ def _reach(segments: Sequence[LiveSegment], number: int, *, is_dense: bool) -> i
         return 0
 
 
+def comes_again(segment: LiveSegment) -> bool:
+    """Whether a damaged segment has batches that start below those before them: what is damaged may come again."""
+    damages: list[Damage] = []
+    goes_back, end = False, 0
+    try:
+        with mapped(segment.path) as data:
+            for header in BatchReader(segment.path, data, damages.append):
+                goes_back |= header.base_offset < end
+                end = header.next_offset
+    except (FormatError, OSError):
+        # Whoever reads it reports that.
+        return False
+    return goes_back and bool(damages)
+
+
 def _copied(segment: LiveSegment, data: mmap.mmap | bytes, later: Sequence[LiveSegment]) -> int:
     beyond = {
         item.identity: item.next_offset
@@ -110,7 +125,8 @@ def _placed(segment: LiveSegment, data: mmap.mmap | bytes, following: int, *, is
     place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=is_dense)
     evidence = IndexEvidence.beside(segment.path, segment.base_offset)
     try:
-        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header))
+        copies = Copies(segment.path, data)
+        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header), copies)
         items = order.batches(batches_and_damage(segment.path, data))
         return max((item.next_offset for item in items if isinstance(item, BatchHeader)), default=0)
     finally:

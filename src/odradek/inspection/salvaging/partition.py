@@ -18,14 +18,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from odradek.errors import FormatError, OdradekError
-from odradek.inspection.batches import active_batches, batches_and_damage, wrapper_length
+from odradek.inspection.batches import Copies, active_batches, batches_and_damage, wrapper_length
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
-from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset
+from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, comes_again, first_offset
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
 from odradek.inspection.salvaging.rewriting import of_no_producer, rest_of
 from odradek.inspection.surroundings import Surroundings
@@ -161,7 +161,7 @@ class PartitionSalvage:
         segments = self._segments()
         self._next_offset = segments[0].base_offset if segments else 0
         for chain, following in chains(segments, is_dense=self._is_dense):
-            if len(chain) > 1:
+            if len(chain) > 1 or comes_again(chain[0]):
                 self._chain(chain, following)
                 continue
             (segment,) = chain
@@ -209,9 +209,10 @@ class PartitionSalvage:
 
     def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
-        evidence = IndexEvidence.beside(path, base_offset)
-        order = OffsetOrder(place, evidence)
         with _readable(path) as data:
+            evidence = IndexEvidence.beside(path, base_offset)
+            copies = Copies(path, data)
+            order = OffsetOrder(place, evidence, copies=copies)
             view = memoryview(data)
             writer: SalvagedSegment | None = None
             try:
@@ -220,6 +221,8 @@ class PartitionSalvage:
                         self._pending.append(item)
                         continue
                     header, misplaced = item
+                    if header.base_offset < self._next_offset and header in copies:
+                        continue
                     if not self._is_misplaced(path, header, base_offset, following):
                         self._lost_before(header.base_offset)
                         if writer is None:
@@ -279,7 +282,8 @@ class PartitionSalvage:
                 stack.callback(views[-1].release)
                 lost += self._collect(number, segment, data, following, batches)
                 self._result.segments += 1
-            batches.sort(key=lambda batch: (batch.start, batch.number))
+            # Of two copies, of which compaction has emptied one, the other has the records.
+            batches.sort(key=lambda batch: (batch.start, not batch.header.records_count, batch.number))
             if batches:
                 self._lost_before(batches[0].start)
             kept = self._write_in_order(chain, views, batches, is_last=following is None)
@@ -302,7 +306,8 @@ class PartitionSalvage:
         """Add the batches of a segment; yield what is lost, with the range of offsets that it had."""
         place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=self._is_dense, ends=self._ends)
         evidence = IndexEvidence.beside(segment.path, segment.base_offset)
-        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header))
+        copies = Copies(segment.path, data)
+        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header), copies)
         end, damages = segment.base_offset, list[Damage]()
         try:
             for item in self._sound(order, place, data):
@@ -332,7 +337,7 @@ class PartitionSalvage:
                 header, view, start = batch.header, views[batch.number], batch.start
                 damage = Damage(chain[batch.number].path, header.position, header.size_bytes, "")
                 if header.next_offset <= self._next_offset:
-                    if header not in kept:
+                    if header.records_count and header not in kept:
                         reason = f"offsets {start} to {header.last_offset} again, with other records"
                         self._lose(damage._replace(reason=reason), start, header.next_offset)
                     continue
@@ -399,7 +404,7 @@ class PartitionSalvage:
             header = header._replace(producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=NO_SEQUENCE)
         writer.append(batch, header)
         self._follow_transactions(view, header, writer)
-        self._next_offset = header.next_offset
+        self._next_offset = self._result.end_offset = header.next_offset
         self._result.batches += 1
         self._result.size_bytes += header.size_bytes
 

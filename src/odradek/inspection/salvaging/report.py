@@ -46,6 +46,7 @@ class SalvagedLog:
         segments: How many segments of the source could be read.
         batches: How many batches the target has.
         size_bytes: How many bytes they have.
+        end_offset: The offset after the last one.
         losses: What was lost.
         mended: Batches whose base offset, which no checksum covers, was wrong and was corrected.
         open_transactions: By producer id, where a transaction begins whose marker is missing; while it is open,
@@ -58,6 +59,7 @@ class SalvagedLog:
     segments: int = 0
     batches: int = 0
     size_bytes: int = 0
+    end_offset: int = 0
     losses: list[Loss] = field(default_factory=list)
     mended: list[Finding] = field(default_factory=list)
     open_transactions: dict[int, int] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class SalvageReport:
         target: The new log directory.
         logs: The partitions.
         left_out: The files of the root that were not copied, and the folders that could not be read.
-        unserved: Why brokers set partitions of the target aside, instead of serving them.
+        unserved: Why brokers do not serve partitions of the target, or nothing of them.
         identity: The `meta.properties` that the target got because the source has none; None if it has one.
     """
 

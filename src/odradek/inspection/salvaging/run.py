@@ -12,7 +12,8 @@ incomplete folder, whose name says so; remove it before the next attempt.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from odradek.arguments import checked_path
@@ -25,6 +26,7 @@ from odradek.inspection.salvaging.identity import set_aside, write_identity
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
 from odradek.inspection.surroundings import Surroundings
+from odradek.inspection.verification.offset_checkpoints import LogExtent, start_beyond_end
 from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.checkpoints import (
@@ -33,7 +35,7 @@ from odradek.storage.formats.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.formats.metadata_snapshot import read_snapshot
-from odradek.storage.names import BOOTSTRAP_CHECKPOINT, partition_directory_name
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, parse_partition_directory, partition_directory_name
 
 INCOMPLETE_SUFFIX = ".incomplete"
 
@@ -116,10 +118,21 @@ def salvage(
         left_out, report.identity = write_identity(located.path, work, files)
         report.left_out += left_out
         report.unserved += set_aside(located.path, work)
+        report.unserved += _deleted_at_start(surroundings, report.logs)
     files.sync_directory(work)
     files.rename(work, place)
     files.sync_directory(place.parent)
     return report
+
+
+def _deleted_at_start(surroundings: Surroundings, logs: Iterable[SalvagedLog]) -> Iterator[Finding]:
+    """Yield a finding for each partition whose records a broker deletes when it starts."""
+    for log in logs:
+        directory = parse_partition_directory(log.path.name)
+        if directory is not None and log.batches:
+            found = start_beyond_end(surroundings, LogExtent(directory.topic_partition, 0, log.end_offset))
+            if found is not None:
+                yield replace(found, reason=f"{found.reason}: brokers delete all of it; if that is wrong, change it")
 
 
 def _salvage_partition(

@@ -54,13 +54,22 @@ def _finding(surroundings: Surroundings, name: str, reason: str) -> Finding:
     return Finding(surroundings.root / name, None, FindingKind.CONTRADICTION, reason)
 
 
+def start_beyond_end(surroundings: Surroundings, extent: LogExtent) -> Finding | None:
+    """Return the finding for a log that starts beyond its end; None if it does not, or has no end that is known."""
+    start = surroundings.offset(LOG_START_OFFSET_CHECKPOINT, extent.topic_partition)
+    if start is None or extent.end_offset is None or start <= extent.end_offset:
+        return None
+    reason = f"{extent.topic_partition} starts at offset {start}, beyond its end at {extent.end_offset}"
+    return _finding(surroundings, LOG_START_OFFSET_CHECKPOINT, reason)
+
+
 def _check_start(surroundings: Surroundings, extent: LogExtent) -> Iterator[Finding]:
     start = surroundings.offset(LOG_START_OFFSET_CHECKPOINT, extent.topic_partition)
     if start is None or extent.base_offset is None:
         return
-    if extent.end_offset is not None and start > extent.end_offset:
-        reason = f"{extent.topic_partition} starts at offset {start}, beyond its end at {extent.end_offset}"
-        yield _finding(surroundings, LOG_START_OFFSET_CHECKPOINT, reason)
+    beyond = start_beyond_end(surroundings, extent)
+    if beyond is not None:
+        yield beyond
     # Retention may pass the checkpoint's offset; a clean shutdown writes only starts within a segment.
     elif (
         start < extent.base_offset

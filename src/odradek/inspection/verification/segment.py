@@ -10,7 +10,14 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from odradek.errors import FormatError
-from odradek.inspection.batches import RecordCheck, active_batches, batches_and_damage, damage_finding, wrapper_length
+from odradek.inspection.batches import (
+    Copies,
+    RecordCheck,
+    active_batches,
+    batches_and_damage,
+    damage_finding,
+    wrapper_length,
+)
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
@@ -103,7 +110,8 @@ class SegmentCheck:
             file.path, file.base_offset, file.next_base_offset, log.next_offset, log.after_loss, log.is_dense, log.ends
         )
         evidence = IndexEvidence.beside(file.path, file.base_offset)
-        order = OffsetOrder(place, evidence, (lambda header: wrapper_length(data, header)) if log.decode else None)
+        length_of = (lambda header: wrapper_length(data, header)) if log.decode else None
+        order = OffsetOrder(place, evidence, length_of, Copies(file.path, data))
         if file.next_base_offset is None:
             items = active_batches(file.path, data, is_preallocated=log.is_preallocated)
         else:

@@ -80,6 +80,7 @@ def append_rules(config: TopicConfig) -> AppendRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         max_message_bytes=config.max_message_bytes,
+        max_decompressed_message_bytes=config.max_decompressed_message_bytes,
     )
 
 

@@ -104,6 +104,8 @@ class LogLoader:
         # As the recovery of the last segment left them. A snapshot has the last batch of each; after a crash a client
         # may send any of its last five again.
         self._recovered: ProducerStateManager | None = None
+        # The base offsets of segments whose index was lost: a cut there has no consequences for those after it.
+        self._recovered_alone: set[int] = set()
 
     def load(self) -> LoadedLog:
         """Put the folder in order.
@@ -229,7 +231,6 @@ class LogLoader:
                 # The batches after it may be deleted: replaying from it would leave decided transactions open.
                 self._files.unlink(self._directory / name)
                 self._listed = None
-        # Segments that are recovered later are skipped here: a cut there has consequences for the segments after it.
         unflushed = max((base for base in bases if base <= self._options.recovery_point), default=first)
         ordered = sorted(bases)
         for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
@@ -238,12 +239,16 @@ class LogLoader:
                 self._segments = []
                 self._load_segments()
                 return
+            is_last = following is None
             is_kept = self._options.is_clean or base_offset < unflushed
-            grows = self._options.is_clean and following is None
+            grows = self._options.is_clean and is_last
             if grows:
                 self._keep_behind_damage(segment)
-            if (is_kept and self._lacks_index(segment, present)) or (grows and self._is_index_ahead(segment)):
-                self._recover_segment(segment)
+            lacks_index = self._lacks_index(segment, present) if is_kept else self._was_lost(segment, present)
+            if lacks_index or (grows and self._is_index_ahead(segment)):
+                self._derive_missing_epochs(self._segments)
+                self._recover_segment(segment, is_last=is_last)
+                self._recovered_alone.add(base_offset)
             self._segments.append(segment)
 
     def _keep_behind_damage(self, segment: Segment) -> None:
@@ -277,10 +282,17 @@ class LogLoader:
             truncate(segment.path, last.end_position, self._files)
         segment.assume_end(SegmentEnd(last.end_position, last.next_offset, None), largest)
 
-    def _lacks_index(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
+    def _was_lost(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
+        """Whether an index of a segment that will be recovered was lost: then only it is cut, and what follows stays.
+
+        Kafka recovers it while it lists the segments, before it recovers the log.
+        """
         if (segment.base_offset, INDEX_SUFFIX) not in present:
             return True
-        if (segment.base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment):
+        return (segment.base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment)
+
+    def _lacks_index(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
+        if self._was_lost(segment, present):
             return True
         # Kafka makes an empty index, with which it finds nothing any more.
         return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
@@ -348,7 +360,7 @@ class LogLoader:
         expiration_ms = self._options.producer_id_expiration_ms
         return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=expiration_ms)
 
-    def _recover_segment(self, segment: Segment) -> int:
+    def _recover_segment(self, segment: Segment, *, is_last: bool = True) -> int:
         producers = self._new_producers()
         is_deleted = segment.base_offset < self._head
         if not is_deleted:
@@ -359,6 +371,7 @@ class LogLoader:
             self._epochs,
             index_interval_bytes=self._options.config.index_interval_bytes,
             recovery_point=self._options.recovery_point,
+            is_last=is_last,
             report=self._report,
             files=self._files,
         )
@@ -395,11 +408,12 @@ class LogLoader:
         for number, segment in enumerate(self._segments):
             if segment.base_offset <= self._options.recovery_point:
                 first = number
-        if self._epochs.latest_epoch is None:
-            # Otherwise the epoch would seem to begin where recovery does, and readers take older records for deleted.
-            self._derive_epochs(self._segments[:first])
-        for number in range(first, len(self._segments)):
-            if self._recover_segment(self._segments[number]) > 0:
+        self._derive_missing_epochs(self._segments[:first])
+        last = len(self._segments) - 1
+        for number in range(first, last + 1):
+            if self._segments[number].base_offset in self._recovered_alone:
+                continue
+            if self._recover_segment(self._segments[number], is_last=number == last) > 0:
                 end_offset = self._segments[number].end().next_offset
                 for segment in reversed(self._segments[number + 1 :]):
                     # A snapshot at the end was just taken. It may know of producers that no replay finds.
@@ -407,6 +421,14 @@ class LogLoader:
                     self._remove_segment(segment, reason, keeps_snapshot=segment.base_offset == end_offset)
                 del self._segments[number + 1 :]
                 return
+
+    def _derive_missing_epochs(self, segments: Sequence[Segment]) -> None:
+        """Derive the leader epochs of segments that are not recovered, if no file has any.
+
+        Otherwise the epoch would seem to begin where recovery does, and readers take older records for deleted.
+        """
+        if self._epochs.latest_epoch is None:
+            self._derive_epochs(segments)
 
     def _derive_epochs(self, segments: Sequence[Segment]) -> None:
         """Add the leader epochs of the batches that are later than the known ones."""

@@ -58,11 +58,10 @@ class _Indexes:
             _write_index(self.transactions_path, transactions, report, files)
 
 
-def _can_be_indexed(segment: Segment, interval_bytes: int, recovery_point: int) -> bool:
+def _can_be_indexed(segment: Segment, interval_bytes: int, torn: _TornOffsets) -> bool:
     """Return whether the indexes can hold the batches that recovery keeps, in a segment whose offsets go back."""
     builder = _Indexes(segment, interval_bytes).builder
     next_offset = segment.base_offset
-    torn = _TornOffsets(segment, recovery_point)
     try:
         for header, following in _pairs(segment.scan(check_crc=True)):
             if torn.has(header, following, next_offset):
@@ -85,6 +84,7 @@ def recover_segment(
     *,
     index_interval_bytes: int,
     recovery_point: int = 0,
+    is_last: bool = True,
     report: RecoveryReport,
     files: FileSystem = FILES,
 ) -> int:
@@ -97,6 +97,7 @@ def recover_segment(
         index_interval_bytes: `index.interval.bytes`.
         recovery_point: All records below it are known to be on the disk. The others are written again: a failed sync
             may have left them in memory only, and no later sync would write them.
+        is_last: Whether it is the last one of its log.
         report: Receives what was done.
         files: The file system to write through.
 
@@ -115,7 +116,7 @@ def recover_segment(
     scan = segment.scan(check_crc=True)
     damage: FormatError | None = None
     goes_back = False
-    torn = _TornOffsets(segment, recovery_point)
+    torn = _TornOffsets(segment, recovery_point, is_last=is_last)
     for header, following in _pairs(scan):
         if torn.has(header, following, next_offset):
             damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
@@ -125,7 +126,8 @@ def recover_segment(
             raise _misplaced(segment, header, f"offset {header.last_offset} cannot be in this segment")
         if header.last_offset < next_offset and not goes_back:
             goes_back = True
-            if not _can_be_indexed(segment, index_interval_bytes, recovery_point):
+            again = _TornOffsets(segment, recovery_point, is_last=is_last)
+            if not _can_be_indexed(segment, index_interval_bytes, again):
                 # Kafka empties such a segment; the part before it is good. If no index says so, Kafka keeps all of it.
                 damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
                 break
@@ -200,9 +202,10 @@ class _TornOffsets:
     Batches that come again are no such, and are kept as Kafka keeps them: it never looks at the order of offsets.
     """
 
-    def __init__(self, segment: Segment, recovery_point: int) -> None:
+    def __init__(self, segment: Segment, recovery_point: int, *, is_last: bool) -> None:
         self._segment = segment
         self._recovery_point = recovery_point
+        self._is_last = is_last
         self._before: set[tuple[int, int, int]] | None = None
 
     def has(self, header: BatchHeader, following: BatchHeader | None, next_offset: int) -> bool:
@@ -215,7 +218,10 @@ class _TornOffsets:
             self._before.add(header.identity)
         if not is_again or next_offset < self._recovery_point:
             return False
-        return following is None or (following.base_offset != header.next_offset and not is_copy)
+        if is_copy:
+            # At the end of the log it would let the log end go back, and offsets be given out again.
+            return following is None and self._is_last and header.next_offset < next_offset
+        return following is None or following.base_offset != header.next_offset
 
 
 def _is_in_reach(segment: Segment, header: BatchHeader) -> bool:

@@ -100,6 +100,7 @@ def test_a_base_offset_that_did_not_reach_the_disk_is_cut(batches: list[bytes], 
 )
 def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes], tmp_path: Path) -> None:
     path = make(tmp_path / "t-0", 0, *batches)
+    path.with_suffix(".index").touch()
     last = make(tmp_path / "t-0", 10, batch(10))
     kept = 3 if len(batches) == 4 and batches[2] == batch(8) else 2
     with WritableLog(tmp_path / "t-0", LogOptions(config=config(0), was_compacted=True)) as log:
@@ -108,6 +109,34 @@ def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes]
         (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
         assert (cut.path, cut.position) == (path, sum(map(len, batches[:kept])))
         assert "follows" in cut.reason
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_what_follows_a_cut_stays_where_the_index_was_lost(tmp_path: Path, *, has_index: bool) -> None:
+    """Kafka recovers a segment without an offset index while it lists them, and then finds nothing to cut."""
+    path = make(tmp_path / "t-0", 0, batch(0), batch(2)[:-1])
+    if has_index:
+        path.with_suffix(".index").touch()
+    make(tmp_path / "t-0", 4, batch(4))
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(0), was_compacted=True)) as log:
+        assert offsets(log) == ([0, 1] if has_index else [0, 1, 4, 5])
+        assert path.read_bytes() == batch(0)
+        assert path.with_suffix(".index").exists()
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(0), was_compacted=True, is_clean=True)) as log:
+        assert not log.report.actions
+
+
+def test_copies_at_the_end_of_a_segment_stay(tmp_path: Path) -> None:
+    """Cut there, they would take the segments after it with them."""
+    twice = [batch(0), batch(2), batch(2)]
+    path = make(tmp_path / "t-0", 0, *twice)
+    path.with_suffix(".index").touch()
+    last = make(tmp_path / "t-0", 4, batch(4), batch(4))
+    last.with_suffix(".index").touch()
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096))) as log:
+        assert (log.log_end_offset, offsets(log)) == (6, [0, 1, 2, 3, 4, 5])
+    assert path.read_bytes() == b"".join(twice)
+    assert last.read_bytes() == batch(4) * 2
 
 
 def test_what_goes_back_is_cut_where_the_time_index_could_not_end_after_it(tmp_path: Path) -> None:
