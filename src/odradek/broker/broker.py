@@ -57,7 +57,7 @@ _FORGOTTEN_MS = 60_000
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "eligible.leader.replicas.version": (0, 1),
     "group.version": (0, 1),
-    "metadata.version": (7, 30),
+    "metadata.version": (7, 33),
     "share.version": (0, 1),
     "transaction.version": (0, 2),
 }

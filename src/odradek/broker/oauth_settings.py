@@ -16,6 +16,10 @@ _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 OAUTHBEARER_HANDLER = f"{_PACKAGE}OAuthBearerValidatorCallbackHandler"
 OAUTHBEARER_MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
 HANDLER_CLASS = "sasl.server.callback.handler.class"
+EXPECTED_AUDIENCE = "sasl.oauthbearer.expected.audience"
+EXPECTED_ISSUER = "sasl.oauthbearer.expected.issuer"
+ALLOW_ANY_AUDIENCE = "sasl.oauthbearer.allow.unverified.audience"
+ALLOW_ANY_ISSUER = "sasl.oauthbearer.allow.unverified.issuer"
 _VALIDATORS = (f"{_PACKAGE}DefaultJwtValidator", f"{_PACKAGE}BrokerJwtValidator")
 
 OAUTH_SETTINGS: Mapping[str, str] = {
@@ -25,8 +29,10 @@ OAUTH_SETTINGS: Mapping[str, str] = {
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": "How often the keys are fetched.",
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "After what time a fetch of keys that failed is tried again.",
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "The longest time between such attempts.",
-    "sasl.oauthbearer.expected.audience": "The audiences that tokens may be for.",
-    "sasl.oauthbearer.expected.issuer": "The issuer that tokens must be of.",
+    EXPECTED_AUDIENCE: "The audiences that tokens may be for.",
+    EXPECTED_ISSUER: "The issuer that tokens must be of.",
+    ALLOW_ANY_AUDIENCE: "Whether tokens may be for any audience, if none is expected.",
+    ALLOW_ANY_ISSUER: "Whether tokens may be of any issuer, if none is expected.",
     "sasl.oauthbearer.clock.skew.seconds": "How much the clock of the issuer may differ.",
     "sasl.oauthbearer.scope.claim.name": "The claim of a token with its scopes.",
     "sasl.oauthbearer.sub.claim.name": "The claim of a token with the user.",
@@ -54,7 +60,7 @@ OAUTH_PARSERS: Mapping[str, Parser] = {
     HANDLER_CLASS: str.strip,
     "sasl.oauthbearer.jwt.validator.class": _validator,
     "sasl.oauthbearer.jwks.endpoint.url": str.strip,
-    "sasl.oauthbearer.expected.issuer": str.strip,
+    EXPECTED_ISSUER: str.strip,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": int64(1),
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": int64(1),
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": int64(1),

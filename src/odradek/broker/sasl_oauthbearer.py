@@ -24,6 +24,10 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.jaas import parse_login_module
 from odradek.broker.jwks import JwksAddress, JwksFile, fetch_jwks, parse_jwks_url
 from odradek.broker.oauth_settings import (
+    ALLOW_ANY_AUDIENCE,
+    ALLOW_ANY_ISSUER,
+    EXPECTED_AUDIENCE,
+    EXPECTED_ISSUER,
     HANDLER_CLASS,
     OAUTH_SETTINGS,
     OAUTH_TOKEN_SETTINGS,
@@ -145,12 +149,19 @@ class _SignedTokens:
         self._clock = clock
         self._run = run
         self._rules = TokenRules(
-            frozenset(settings["sasl.oauthbearer.expected.audience"]),
-            settings["sasl.oauthbearer.expected.issuer"] or None,
+            frozenset(settings[EXPECTED_AUDIENCE]),
+            settings[EXPECTED_ISSUER] or None,
             settings["sasl.oauthbearer.clock.skew.seconds"] * 1000,
             settings["sasl.oauthbearer.scope.claim.name"],
             settings["sasl.oauthbearer.sub.claim.name"],
         )
+        for missing, name, allow in (
+            (not self._rules.audiences, EXPECTED_AUDIENCE, ALLOW_ANY_AUDIENCE),
+            (self._rules.issuer is None, EXPECTED_ISSUER, ALLOW_ANY_ISSUER),
+        ):
+            # Read in any case, so that a wrong value is named.
+            if not settings[allow] and missing:
+                raise InvalidConfigError(settings.name(name), f"is missing; {allow}=true takes tokens of any")
         if not self._rules.audiences or self._rules.issuer is None:
             text = "%s: %s takes tokens for any purpose: set %sexpected.audience and %sexpected.issuer"
             _logger.warning(text, settings.listener, validator, _PREFIX, _PREFIX)

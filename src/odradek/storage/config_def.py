@@ -101,9 +101,9 @@ def _integer(low: int | None, high: int) -> Parser:
     return parse
 
 
-def int32(low: int | None) -> Parser:
-    """Return a parser for a whole number of 32 bits, from `low` on."""
-    return _integer(low, MAX_INT32)
+def int32(low: int | None, high: int = MAX_INT32) -> Parser:
+    """Return a parser for a whole number of 32 bits, from `low` to `high`."""
+    return _integer(low, high)
 
 
 def int64(low: int | None) -> Parser:

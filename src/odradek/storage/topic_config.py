@@ -1,4 +1,4 @@
-"""The settings of a topic, with Kafka's names, types, defaults and valid ranges (4.3.1).
+"""The settings of a topic, with Kafka's names, types, defaults and valid ranges.
 
 Values are text, as in the metadata log. A broker's own settings are the defaults of its topics': `log.retention.hours`
 is the default of `retention.ms`, and so on.
@@ -22,6 +22,8 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 INHERITED = -2
 """The value of `local.retention.*` that means: as `retention.*`."""
+MAX_DECOMPRESSED_MESSAGE_BYTES = (1 << 31) - 9
+"""The largest `max.decompressed.message.bytes`, and its default: the longest array of Java."""
 
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 
@@ -80,6 +82,9 @@ class TopicConfig:
     max_compaction_lag_ms: int = _setting(MAX_INT64, int64(1))
     min_compaction_lag_ms: int = _setting(0, int64(0))
     max_message_bytes: int = _setting(1_048_588, int32(0))
+    max_decompressed_message_bytes: int = _setting(
+        MAX_DECOMPRESSED_MESSAGE_BYTES, int32(1, MAX_DECOMPRESSED_MESSAGE_BYTES)
+    )
     message_timestamp_type: str = _setting("CreateTime", one_of("CreateTime", "LogAppendTime"))
     message_timestamp_before_max_ms: int = _setting(MAX_INT64, int64(0))
     message_timestamp_after_max_ms: int = _setting(HOUR_MS, int64(0))
@@ -98,6 +103,9 @@ class TopicConfig:
     remote_storage_enable: bool = _setting(False, boolean)
     remote_log_copy_disable: bool = _setting(False, boolean)
     remote_log_delete_on_disable: bool = _setting(False, boolean)
+    remote_copy_lag_ms: int = _setting(0, int64(-1))
+    remote_copy_lag_bytes: int = _setting(-1, int64(-1))
+    errors_deadletterqueue_group_enable: bool = _setting(False, boolean)
     local_retention_ms: int = _setting(INHERITED, int64(INHERITED))
     local_retention_bytes: int = _setting(INHERITED, int64(INHERITED))
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -215,6 +223,7 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 0),),
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 0),),
     "max.message.bytes": (("message.max.bytes", 0),),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 0),),
     "message.timestamp.type": (("log.message.timestamp.type", 0),),
     "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 0),),
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 0),),
@@ -234,6 +243,8 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 0),),
     "local.retention.ms": (("log.local.retention.ms", 0),),
     "local.retention.bytes": (("log.local.retention.bytes", 0),),
+    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 0),),
+    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 0),),
 }
 """The broker's settings that are a topic's default: the first one given counts; their unit in ms (0: the same)."""
 

@@ -120,6 +120,7 @@ class TokenProvider:
             "oauthbearer.sasl.oauthbearer.jwks.endpoint.url": Path(jwks).absolute().as_uri(),
             "oauthbearer.sasl.oauthbearer.expected.issuer": self.issuer,
             "oauthbearer.sasl.oauthbearer.expected.audience": self.audience,
+            "oauthbearer.sasl.oauthbearer.allow.unverified.audience": "true" if self.audience is None else None,
         }
         prefix = f"listener.name.{listener.lower()}."
         return {f"{prefix}{name}": text for name, text in of_listener.items() if text is not None}

@@ -328,8 +328,8 @@ def test_a_setting_that_would_not_restrict_is_refused(
 def test_settings_are_described_in_the_order_of_javas_hash_map(client: WireClient, events: str) -> None:
     assert list(describe(client, TOPIC, events))[:3] == [
         "compression.type",
-        "remote.log.delete.on.disable",
-        "leader.replication.throttled.replicas",
+        "errors.deadletterqueue.group.enable",
+        "remote.copy.lag.bytes",
     ]
 
 

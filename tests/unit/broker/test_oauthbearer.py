@@ -387,6 +387,12 @@ def test_without_keys_everybody_is_refused(tmp_path: Path, monkeypatch: pytest.M
         (f"{PREFIX}jwks.endpoint.url", {f"{PREFIX}jwks.endpoint.url": ""}),
         (f"{PREFIX}jwks.endpoint.url", {f"{PREFIX}jwks.endpoint.url": "file:///nowhere/jwks.json"}),
         (f"{PREFIX}jwks.endpoint.url", {f"{PREFIX}jwks.endpoint.url": "ftp://host/keys"}),
+        *((f"{PREFIX}expected.{claim}", {f"{PREFIX}expected.{claim}": None}) for claim in ("audience", "issuer")),
+        *(
+            (f"{PREFIX}expected.{one}", {f"{PREFIX}expected.{one}": "", f"{PREFIX}allow.unverified.{other}": "true"})
+            for one, other in (("audience", "issuer"), ("issuer", "audience"))
+        ),
+        (f"{PREFIX}allow.unverified.issuer", {f"{PREFIX}allow.unverified.issuer": "yes"}),
         (f"{PREFIX}clock.skew.seconds", {f"{PREFIX}clock.skew.seconds": "-1"}),
         (f"{PREFIX}sub.claim.name", {f"{PREFIX}sub.claim.name": " "}),
         (
@@ -432,8 +438,11 @@ def test_the_owner_is_told_of_what_any_token_of_the_keys_can_do(
 ) -> None:
     with start(tmp_path / "data", **settings(tmp_path)):
         assert "any purpose" not in caplog.text
-    with start(tmp_path / "more", **settings(tmp_path, **{f"{PREFIX}expected.issuer": ""})):
-        assert "SASL_PLAINTEXT: DefaultJwtValidator takes tokens for any purpose" in caplog.text
+    for claim in ("audience", "issuer"):
+        any_claim = {f"{PREFIX}expected.{claim}": "", f"{PREFIX}allow.unverified.{claim}": "true"}
+        caplog.clear()
+        with start(tmp_path / claim, **settings(tmp_path, **any_claim)):
+            assert "SASL_PLAINTEXT: DefaultJwtValidator takes tokens for any purpose" in caplog.text
 
 
 def unsecured(user: str, algorithm: str = "none", **claims: Any) -> str:

@@ -32,6 +32,7 @@ HARMLESS = re.compile(
     |(?:sasl\.(?:client|login|kerberos|mechanism)|security|socket\.connection)\b      # how the broker logs in elsewhere
     |sasl\.oauthbearer\.(?:assertion|client|scope$|token|jwt\.retriever)  # how clients get tokens
     |ssl\.(?:allow|endpoint|keymanager|protocol|provider|secure) # of the broker's own certificate, or the JVM's
+    |errors\.deadletterqueue          # where share groups put what nobody could process: nowhere here
     |.*quota\.window                  # how quotas are measured
     |add\.partitions|offsets\.(?:commit|topic)|transaction\.(?:state|two)|internal|telemetry|unstable
     |kafka\.metrics|metric|server\.max|log\.(?:dir|cleaner|initial|local|roll|flush|index|message|preallocate|retention|segment)|producer\.id

@@ -43,4 +43,5 @@ def test_the_key_file_has_public_keys_only(tmp_path: Path) -> None:
 def test_the_settings_are_those_of_one_listener(tmp_path: Path) -> None:
     settings = TokenProvider(audience=None).broker_settings(tmp_path / "jwks.json", "SASL_SSL")
     assert all(name.startswith("listener.name.sasl_ssl.") for name in settings)
-    assert not any(name.endswith("audience") for name in settings)
+    assert not any(name.endswith("expected.audience") for name in settings)
+    assert settings["listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.allow.unverified.audience"] == "true"

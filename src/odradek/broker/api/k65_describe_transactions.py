@@ -16,7 +16,7 @@ from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message
 from odradek.broker.turns import Work, each
 from odradek.coordination.authorization.acls import Operation, ResourceType
-from odradek.coordination.transactions.metadata import STATE_NAMES
+from odradek.messages.coordinators.transaction_records import STATE_NAMES
 
 
 def _error(transactional_id: str, code: int) -> Message:

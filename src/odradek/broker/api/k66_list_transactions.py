@@ -22,7 +22,8 @@ from odradek.broker.protocol import Message, given
 from odradek.broker.turns import each
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.patterns import compiled
-from odradek.coordination.transactions.metadata import STATE_NAMES, Transaction
+from odradek.coordination.transactions.metadata import Transaction
+from odradek.messages.coordinators.transaction_records import STATE_NAMES
 
 _MOST_MATCHED = 1 << 15
 """After this many characters of ids others may use the thread; the longest id has as many."""

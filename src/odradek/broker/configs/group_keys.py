@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_least, by_name, invalid_value, one_of
-from odradek.broker.configs.topic_keys import BOOLEAN, INT, STRING
+from odradek.broker.configs.topic_keys import BOOLEAN, INT, LIST, LONG, STRING
 from odradek.broker.errors import ApiError
 from odradek.broker.share_settings import BOUNDED_SHARE_KEYS
 from odradek.coordination.shares.offset_reset import parse_offset_reset
@@ -39,6 +39,15 @@ def _offset_reset(name: str, value: Any) -> None:
         raise invalid_value(name, value, reason) from None
 
 
+def _assignor(name: str, value: Any) -> None:
+    if value != _ASSIGNOR:
+        reason = f"{name} '{value}' is not a registered task assignor. Registered assignors are: [{_ASSIGNOR}]."
+        raise ApiError(ErrorCode.invalid_config, reason)
+
+
+_TYPES = ("consumer", "share", "streams")
+_ASSIGNOR = "sticky"
+_HIDDEN = "Of Apache Kafka itself; no effect."
 _SESSION = "How long a member may be silent before it is removed."
 _HEARTBEAT = "How often a member sends a heartbeat."
 _ASSIGNMENT = "How often an assignment is made at most."
@@ -73,12 +82,37 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
         _key("streams.num.standby.replicas", 0, "How many standby tasks each task has.", at_least(0)),
         _key("streams.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for members.", at_least(0)),
         _key("streams.assignment.interval.ms", 1_000, _ASSIGNMENT, at_least(0)),
+        _key("streams.rack.aware.assignment.tags", "", "The client tags that tell racks apart.", None, LIST),
+        _key("streams.assignor.name", "sticky", "What assigns the tasks.", _assignor, STRING),
+        _key(
+            "errors.deadletterqueue.topic.name", "", "Where dead letters go, which are not written here.", None, STRING
+        ),
+        _key("errors.deadletterqueue.copy.record.enable", "false", "Whether they have the record.", None, BOOLEAN),
+        *(_key(f"{one}.assignor.offload.enable", "true", _HIDDEN, None, BOOLEAN) for one in _TYPES),
+        _key("streams.task.offset.interval.ms", 60_000, _HIDDEN, at_least(1)),
+        _key("streams.num.warmup.replicas", 2, _HIDDEN, at_least(0)),
+        _key("streams.acceptable.recovery.lag", 10_000, _HIDDEN, at_least(0), LONG),
     ]
 )
 """The settings by name."""
 
-OWN_KEYS = frozenset({"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"})
+HIDDEN_KEYS = frozenset(name for name, key in GROUP_KEYS.items() if key.documentation == _HIDDEN)
+"""The settings that are described only for a group that has them."""
+
+OWN_KEYS = frozenset(
+    {
+        *("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"),
+        *("errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"),
+    }
+)
 """The settings whose default is not a setting of the broker."""
+
+
+def broker_setting(name: str) -> str:
+    """Return the setting of the broker that a group's has its default from; it may be one that has this name."""
+    if name == "streams.assignor.name":
+        return "group.streams.assignors"
+    return name if name in OWN_KEYS else f"group.{name}"
 
 
 _BOUNDED = (

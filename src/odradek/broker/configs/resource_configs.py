@@ -32,7 +32,7 @@ from odradek.broker.configs.broker_keys import (
 )
 from odradek.broker.configs.client_metrics_keys import CLIENT_METRICS_KEYS, check_client_metrics_config
 from odradek.broker.configs.config_keys import ConfigKey, ConfigType, as_java
-from odradek.broker.configs.group_keys import GROUP_KEYS, OWN_KEYS, check_group_config
+from odradek.broker.configs.group_keys import GROUP_KEYS, HIDDEN_KEYS, broker_setting, check_group_config
 from odradek.broker.configs.relations import contradiction
 from odradek.broker.configs.topic_keys import TOPIC_KEYS, check_topic_config
 from odradek.broker.errors import ApiError, message_of
@@ -238,9 +238,10 @@ class ResourceConfigs:
         return list({**defaults, **own}.values())
 
     def _of_group(self, own: Mapping[str, str]) -> list[Described]:
+        hidden = filter(HIDDEN_KEYS.__contains__, own)
+        shown = in_hash_order([name for name in GROUP_KEYS if name not in HIDDEN_KEYS])
         return [
-            self._inherited(GROUP_KEYS[name], own, Source.GROUP, name if name in OWN_KEYS else f"group.{name}")
-            for name in in_hash_order(GROUP_KEYS)
+            self._inherited(GROUP_KEYS[name], own, Source.GROUP, broker_setting(name)) for name in (*hidden, *shown)
         ]
 
     def _inherited(self, key: ConfigKey, own: Mapping[str, str], source: Source, synonym: str | None) -> Described:

@@ -24,7 +24,7 @@ from odradek.broker.configs.config_keys import (
 )
 from odradek.broker.errors import ApiError
 from odradek.records.compression import LEVELS, Codec
-from odradek.storage.topic_config import TopicConfig
+from odradek.storage.topic_config import MAX_DECOMPRESSED_MESSAGE_BYTES, TopicConfig
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST
@@ -62,6 +62,12 @@ TOPIC_KEYS: Mapping[str, ConfigKey] = by_name(
         _key("retention.bytes", LONG, "How large a partition may get before old segments are deleted; -1: any size."),
         _key("retention.ms", LONG, "How old records may get before they are deleted; -1: any age.", at_least(-1)),
         _key("max.message.bytes", INT, "How large a batch of records may be, as it is compressed.", at_least(0)),
+        _key(
+            "max.decompressed.message.bytes",
+            INT,
+            "How large a record of a compressed batch may be, decompressed.",
+            between(1, MAX_DECOMPRESSED_MESSAGE_BYTES),
+        ),
         _key("index.interval.bytes", INT, "After how many bytes of records an index gets an entry.", at_least(0)),
         _key("delete.retention.ms", LONG, "How long compaction keeps a tombstone.", at_least(0)),
         _key("min.compaction.lag.ms", LONG, "How old a record is at least when it is compacted.", at_least(0)),
@@ -136,7 +142,14 @@ TOPIC_KEYS: Mapping[str, ConfigKey] = by_name(
         _key("local.retention.bytes", LONG, "`retention.bytes` of what is not tiered; -2: the same.", at_least(-2)),
         _key("remote.log.copy.disable", BOOLEAN, "Whether no more segments go to the tiered storage."),
         _key(
+            "remote.copy.lag.ms", LONG, "How old a segment of a tiered storage gets before it is copied.", at_least(-1)
+        ),
+        _key("remote.copy.lag.bytes", LONG, "How far behind a log's end it is when it is copied.", at_least(-1)),
+        _key(
             "remote.log.delete.on.disable", BOOLEAN, "Whether what was tiered goes when `remote.storage.enable` does."
+        ),
+        _key(
+            "errors.deadletterqueue.group.enable", BOOLEAN, "Whether share groups may write dead letters to the topic."
         ),
     ]
 )

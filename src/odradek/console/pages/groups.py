@@ -15,8 +15,8 @@ from odradek.console.drawing import drawn, levels, rates
 from odradek.console.history import GROUP, PARTITION
 from odradek.console.parameters import Parameters
 from odradek.console.source import Source
-from odradek.coordination.transactions.metadata import STATE_NAMES
 from odradek.errors import OptionError
+from odradek.messages.coordinators.transaction_records import STATE_NAMES
 from odradek.plots import Svg
 from odradek.records.timestamps import now_ms
 from odradek.sources.transactions import is_hanging, open_transactions, transaction_states

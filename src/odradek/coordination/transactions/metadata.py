@@ -37,9 +37,6 @@ NO_TIMEOUT_MS = (1 << 31) - 1
 EPOCH_BUMPS = 2
 """The `transaction.version` from which on each end of a transaction has a new epoch."""
 
-STATE_NAMES = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState}
-"""The states as clients name them: `PrepareCommit`."""
-
 
 class Event(Enum):
     """What changes the state of a transactional id."""

@@ -34,7 +34,7 @@ GROUP_METADATA_TYPE = 2
 OFFSET_COMMIT_VERSION = 4
 EXPIRING_OFFSET_COMMIT_VERSION = 1
 GROUP_METADATA_VERSION = 3
-"""The versions that Kafka 4.3.1 writes; an offset with an expiry time needs version 1."""
+"""The versions that Kafka writes; an offset with an expiry time needs version 1."""
 
 _TYPE_AND_SIZE = struct.Struct(">hh")
 _CONSUMER_TYPES = frozenset((3, 4, 5, 6, 7, 8, 16))
@@ -362,7 +362,7 @@ def encode_offset_commit(
     Args:
         key: The group and the partition.
         value: The offset.
-        version: The version of the value; the one that Kafka 4.3.1 writes if None.
+        version: The version of the value; the one that Kafka writes if None.
     """
     expires = value is not None and value.expire_timestamp != NO_EXPIRY
     written = EXPIRING_OFFSET_COMMIT_VERSION if expires else OFFSET_COMMIT_VERSION

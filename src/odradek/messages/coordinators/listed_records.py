@@ -99,6 +99,8 @@ LISTED_GROUP_TYPES = {
             last_assignment_configs=_Tagged(
                 Array(_record("LastAssignmentConfig", key=STRING, value=STRING), nullable=True), 1
             ),
+            stored_description_topology_epoch=_Tagged(INT32, 2, -1),
+            failed_description_topology_epoch=_Tagged(INT32, 3, -1),
         ),
     ),
     19: RecordType(

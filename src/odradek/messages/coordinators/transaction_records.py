@@ -20,7 +20,7 @@ from odradek.messages.schema import Field, Schema
 
 TRANSACTION_TYPE = 0
 TRANSACTION_VERSION = 1
-"""The version that Kafka 4.3.1 writes."""
+"""The version that Kafka writes."""
 
 
 class TransactionState(IntEnum):
@@ -34,6 +34,10 @@ class TransactionState(IntEnum):
     COMPLETE_ABORT = 5
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
+
+
+STATE_NAMES = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState}
+"""The states as clients name them: `PrepareCommit`."""
 
 
 class TransactionKey(NamedTuple):
@@ -116,4 +120,8 @@ def transaction_record_json(key: bytes | None, value: bytes | None) -> tuple[dic
         UnknownCoordinatorRecordError: Its type is not known.
         FormatError: It has no key, is cut short, or has an unknown version.
     """
-    return to_json(TYPES, decode(TYPES, key, value))
+    shown_key, shown = to_json(TYPES, decode(TYPES, key, value))
+    if shown is not None:
+        state = shown["data"]["transactionStatus"]
+        shown["data"]["transactionStatus"] = STATE_NAMES.get(state, str(state))
+    return shown_key, shown

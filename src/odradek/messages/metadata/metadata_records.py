@@ -274,6 +274,12 @@ class BrokerRegistrationChangeRecord(NamedTuple):
     cordoned_log_dirs: tuple[UUID, ...] | None = None
 
 
+class UnregisterControllerRecord(NamedTuple):
+    """A controller is removed for good; since Apache Kafka 4.4."""
+
+    controller_id: int
+
+
 class RegisterControllerRecord(NamedTuple):
     """A controller registers."""
 
@@ -461,6 +467,7 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("features", Array(_SUPPORTED_FEATURE)),
     ),
     28: flexible(ClearElrRecord, Field("topic_name", STRING)),
+    29: flexible(UnregisterControllerRecord, Field("controller_id", INT32)),
 }
 """The schema of each type of record, by its api key."""
 
@@ -487,6 +494,7 @@ MetadataRecord: TypeAlias = (
     | RemoveAccessControlEntryRecord
     | BrokerRegistrationChangeRecord
     | RegisterControllerRecord
+    | UnregisterControllerRecord
     | NoOpRecord
     | ZkMigrationStateRecord
     | BeginTransactionRecord

@@ -32,7 +32,7 @@ from odradek.errors import (
     RecordTooLargeError,
 )
 from odradek.records.batch import read_records, read_section
-from odradek.records.builder import build_batch
+from odradek.records.builder import MAX_INT32, build_batch
 from odradek.records.compression import KEPT_BYTES, Decompressor, compress
 from odradek.records.header import CODEC_MASK, LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.batches import BatchTable, walk_batches
@@ -82,6 +82,7 @@ class AppendRules:
         timestamp_before_max_ms: `message.timestamp.before.max.ms`.
         timestamp_after_max_ms: `message.timestamp.after.max.ms`.
         max_message_bytes: `max.message.bytes`: the largest batch.
+        max_decompressed_message_bytes: `max.decompressed.message.bytes`: the largest record of a compressed batch.
     """
 
     codec: int | None = None
@@ -91,6 +92,7 @@ class AppendRules:
     timestamp_before_max_ms: int = MAX_INT64
     timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_decompressed_message_bytes: int = MAX_INT32
 
     @property
     def stamps(self) -> bool:
@@ -283,6 +285,9 @@ class _Append:
         )
         if isinstance(found, BrokenRecords):
             raise self._broken(header, section, found)
+        if header.codec and found.largest_bytes > rules.max_decompressed_message_bytes:
+            most = f"max.decompressed.message.bytes of {rules.max_decompressed_message_bytes}"
+            raise InvalidRecordError(f"a record of {found.largest_bytes} bytes, decompressed, is above {most}")
         if found.refused_count:
             raise _refusal(found.refused, found.refused_count, found.is_timestamp_refused, self._bounds)
         target = header.codec if rules.codec is None else rules.codec

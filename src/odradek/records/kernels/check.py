@@ -73,6 +73,7 @@ class CheckedRecords:
         refused_count: How many the topic does not take.
         refused: The first hundred of those.
         is_timestamp_refused: Whether one of all those is refused for its timestamp.
+        largest_bytes: The size of the largest one, without the length before it.
     """
 
     max_timestamp = cython.declare(int64_t, visibility="readonly")
@@ -81,6 +82,7 @@ class CheckedRecords:
     refused_count = cython.declare(int64_t, visibility="readonly")
     refused = cython.declare(list, visibility="readonly")
     is_timestamp_refused = cython.declare(cython.bint, visibility="readonly")
+    largest_bytes = cython.declare(int64_t, visibility="readonly")
 
 
 @cython.final
@@ -116,6 +118,7 @@ Findings = cython.struct(
     plain=cython.bint,
     errors=int64_t,
     bad_timestamp=cython.bint,
+    largest=int64_t,
     bad_record=int64_t,
     bad_position=int64_t,
     reason=cython.p_const_char,
@@ -192,6 +195,7 @@ def _check(
             findings.reason = reason
             return False
         p = record.end
+        findings.largest = max(findings.largest, record.end - record.body)
         if not record.is_plain or (index == 0 and record.timestamp_delta != 0):
             findings.plain = False
         timestamp = rules.append_timestamp if rules.append_time else base_timestamp + record.timestamp_delta
@@ -267,6 +271,7 @@ def check_records(
     findings.plain = True
     findings.errors = 0
     findings.bad_timestamp = False
+    findings.largest = 0
     findings.bad_record = 0
     findings.bad_position = 0
     findings.reason = b""
@@ -292,6 +297,7 @@ def check_records(
     checked.is_plain = findings.plain
     checked.refused_count = findings.errors
     checked.is_timestamp_refused = findings.bad_timestamp
+    checked.largest_bytes = findings.largest
     checked.refused = []
     for index in range(min(findings.errors, _MOST_REFUSED)):
         checked.refused.append(_refused(errors[index].index, errors[index].kind, errors[index].timestamp))

@@ -15,6 +15,7 @@ class CheckedRecords:
     refused_count: int
     refused: list[RefusedRecord]
     is_timestamp_refused: bool
+    largest_bytes: int
 
 class BrokenRecords:
     index: int

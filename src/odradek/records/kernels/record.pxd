@@ -14,6 +14,7 @@ from odradek.records.kernels.wire cimport (
 
 cdef struct RawRecord:
     const uint8_t* start
+    const uint8_t* body         # behind its length
     const uint8_t* end
     const uint8_t* rest         # behind the deltas: key, value and headers
     const uint8_t* key
@@ -40,6 +41,7 @@ cdef inline const char* read_deltas(const uint8_t* p, const uint8_t* stop, RawRe
     p = read_varint(p, stop, &length)
     if p == NULL or length < 6 or length > stop - p:
         return b"a record longer than what is left of its batch"
+    record.body = p
     record.end = p + length
     record.is_plain = p[0] == 0
     p = read_varlong(p + 1, record.end, &record.timestamp_delta)

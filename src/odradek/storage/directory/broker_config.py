@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import InvalidConfigError
+from odradek.kafka_version import KAFKA_VERSION
 from odradek.printable import logger
 from odradek.storage.config_def import ConfigValue, as_texts
 from odradek.storage.topic_config import BROKER_SYNONYMS
@@ -61,11 +62,11 @@ def _check_unknown(name: str) -> None:
         which = "this" if nearest == name else nearest
         raise InvalidConfigError(name, f"{which} is a setting of a topic; the broker's for all topics is {of_broker}")
     if name not in _OF_AUTHORIZER:
-        _logger.warning("%s is not a setting of Kafka 4.3.1's broker, and has no effect", name)
+        _logger.warning("%s is not a setting of Kafka %s's broker, and has no effect", name, KAFKA_VERSION)
 
 
 class BrokerSetting(NamedTuple):
-    """A setting of Apache Kafka 4.3.1's broker.
+    """A setting of Apache Kafka's broker.
 
     Attributes:
         type: Its type, in capitals.
@@ -100,4 +101,4 @@ def _broker_settings() -> Iterator[tuple[str, BrokerSetting]]:
 
 
 BROKER_CONFIGS: Mapping[str, BrokerSetting] = dict(_broker_settings())
-"""All settings of Kafka 4.3.1's broker by name, in the order in which it describes them."""
+"""All settings of Kafka's broker by name, in the order in which it describes them."""

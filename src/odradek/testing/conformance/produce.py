@@ -178,6 +178,17 @@ def a_batch_that_is_too_large(target: Target) -> None:
     expect_error("error", answer.error_code, "MESSAGE_TOO_LARGE")
 
 
+def a_record_that_is_too_large_decompressed(target: Target) -> None:
+    """A compressed batch with a record above `max.decompressed.message.bytes` is INVALID_RECORD; no other is."""
+    target.needs("ApiVersions", 5)  # the setting is as old
+    # 100 bytes of value, and 7 of what is around them.
+    exact, less = (target.topic(max_decompressed_message_bytes=most) for most in (107, 106))
+    packed = batch(b"a" * 100, codec=Codec.GZIP)
+    expect_error("as large as it may be", target.produce(exact, packed).error_code, "NONE")
+    expect_error("one byte more", target.produce(less, packed).error_code, "INVALID_RECORD")
+    expect_error("uncompressed", target.produce(less, batch(b"a" * 100)).error_code, "NONE")
+
+
 def what_is_refused_before_the_log_has_no_start(target: Target) -> None:
     """The answer to a batch that is refused before it reaches the log has no log start offset."""
     topic = target.topic(max_message_bytes=100)

@@ -132,6 +132,22 @@ def test_read_only_memory_is_copied() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+def test_a_record_is_measured_as_it_decompresses(codec: Codec) -> None:
+    """The largest one counts, without the length before it; what is not compressed is bounded by the batch's size."""
+    values = (b"a", b"b" * 200, b"c")
+    batch = build_batch([Record(offset=at, value=one) for at, one in enumerate(values)], codec=codec)
+    # Attributes, two deltas, no key, the value behind two bytes of length, no headers.
+    largest = 1 + 1 + 1 + 1 + 2 + 200 + 1
+    _validate(batch, AppendRules(max_decompressed_message_bytes=largest))
+    too_small = AppendRules(max_decompressed_message_bytes=largest - 1)
+    if not codec:
+        _validate(batch, too_small)
+        return
+    with pytest.raises(InvalidRecordError, match=r"a record of 207 bytes, decompressed, is above max\.decompressed"):
+        _validate(batch, too_small)
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_append_time_is_stamped(codec: Codec) -> None:
     batch = build_batch([Record(timestamp=5), Record(timestamp=NOW + 9 * HOUR)], codec=codec)
     validated = _validate(batch, AppendRules(timestamp_type="LogAppendTime"))

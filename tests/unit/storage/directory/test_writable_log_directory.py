@@ -25,6 +25,7 @@ from odradek.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from odradek.kafka_version import KAFKA_VERSION
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
@@ -282,7 +283,7 @@ def test_settings_of_a_broker_that_are_not_used_here_are_left_alone(
     with odradek.open(tmp_path / "data", config=config):
         pass
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        f"{name} is not a setting of Kafka 4.3.1's broker, and has no effect"
+        f"{name} is not a setting of Kafka {KAFKA_VERSION}'s broker, and has no effect"
         for name in ("listener.name.external.ssl.keystore.location", *OF_OTHER_VERSIONS)
     ]
 
