@@ -31,6 +31,7 @@ from scans import (  # type: ignore[import-not-found]  # the folder of this file
 )
 
 import odradek
+from odradek.kafka_version import KAFKA_VERSION
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -96,7 +97,7 @@ def kafka_dump(*flags: str) -> list[str]:
     return [
         *java,
         "-cp",
-        classpath("kafka"),
+        classpath("kafka", KAFKA_VERSION),
         "org.apache.kafka.tools.DumpLogSegments",
         *flags,
     ]

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
+
 KINDS = frozenset(
     {
         *("kafka", "odradek"),
-        *("4.4.0", "4.3.1", "2.8.2"),
+        *(KAFKA_VERSION, OLDER_KAFKA_VERSION, "2.8.2"),
         *("none", "gzip", "snappy", "lz4", "zstd"),
         *("read_uncommitted", "read_committed"),
         *("redis", "zookeeper"),

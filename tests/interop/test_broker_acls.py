@@ -1,4 +1,4 @@
-"""ACLs beside Apache Kafka 4.3.1: random ones decide the same, its tool changes them, its folder carries them."""
+"""ACLs beside Apache Kafka: random ones decide the same, its tool changes them, its folder carries them."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def secured(which: str, tools: KafkaTools, log_dir: Path, everybody: str) -> tup
 
 @pytest.fixture(params=["false", "true"])
 def judged(
-    request: pytest.FixtureRequest, newest_kafka: KafkaTools, tmp_path: Path
+    request: pytest.FixtureRequest, kafka_tools: KafkaTools, tmp_path: Path
 ) -> Iterator[tuple[list[Judged], bool]]:
     """Apache Kafka and this broker, and whether everybody may do what no ACL is about."""
     with ExitStack() as stack:
         found = []
         for kind in BROKERS:
-            broker, port = secured(kind, newest_kafka, tmp_path / kind, request.param)
+            broker, port = secured(kind, kafka_tools, tmp_path / kind, request.param)
             stack.enter_context(broker)
             found.append(stack.enter_context(closing(Judged(kind, broker.port, port))))
         for one in found:

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) beside Apache Kafka 4.3.1: assignors, real clients, a folder that both serve in turn."""
+"""Consumer groups (KIP-848) beside Apache Kafka: assignors, real clients, a folder that both serve in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that move between the protocols, beside Apache Kafka 4.3.1: records, policies, clients, a shared folder."""
+"""Groups that move between the protocols, beside Apache Kafka: records, policies, clients, a shared folder."""
 
 from __future__ import annotations
 

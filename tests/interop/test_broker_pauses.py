@@ -29,7 +29,7 @@ SESSION_MS = 1500
 
 @pytest.mark.laboratory
 def test_members_stay_whose_heartbeats_wait_in_the_socket(tmp_path: Path) -> None:
-    # In Apache Kafka 4.3.1 threads race: all of them stay, or some, or none.
+    # In Apache Kafka threads race: all of them stay, or some, or none.
     config = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "500"}
     with OdradekBroker(tmp_path / "data", config) as broker, ExitStack() as opened:
         clients = [opened.enter_context(WireClient("127.0.0.1", broker.port)) for _ in range(MEMBERS)]

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) beside Apache Kafka 4.3.1: the assignor, its tools, a folder that both serve in turn."""
+"""Share groups (KIP-932) beside Apache Kafka: the assignor, its tools, a folder that both serve in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One folder, served in turn by Apache Kafka 4.3.1 and by our broker, stopped or killed: what clients began goes on.
+"""One folder, served in turn by Apache Kafka and by our broker, stopped or killed: what clients began goes on.
 
 Each round a producer writes, a group consumes half of what there is and commits it, a transaction moves positions of
 another group, and one transaction is left open; the next broker knows all of it.

@@ -1,4 +1,4 @@
-"""The command line against Apache Kafka 4.3.1: its dump tool, and whether it starts on what was salvaged."""
+"""The command line against Apache Kafka: its dump tool, and whether it starts on what was salvaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegation tokens at Apache Kafka 4.3.1 and at ours: the same rules, one folder in turn, and Kafka's own tools."""
+"""Delegation tokens at Apache Kafka and at ours: the same rules, one folder in turn, and Kafka's own tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key store that `kafka-configs` sets while a broker runs: we and Apache Kafka 4.3.1 serve one folder in turn."""
+"""A key store that `kafka-configs` sets while a broker runs: we and Apache Kafka serve one folder in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same tokens at Apache Kafka 4.3.1 and at our broker, which have the same key set and the same settings.
+"""The same tokens at Apache Kafka and at our broker, which have the same key set and the same settings.
 
 Each is taken by both, or refused by both with the same text; where ours is stricter, it says so here.
 """

@@ -1,4 +1,4 @@
-"""Users of one folder, which we and Apache Kafka 4.3.1 serve in turn: who was added there logs in here, and so on."""
+"""Users of one folder, which we and Apache Kafka serve in turn: who was added there logs in here, and so on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One folder, written in turn by us and by Apache Kafka 4.3.1, closed in order or killed: does each go on with it?"""
+"""One folder, written in turn by us and by Apache Kafka, closed in order or killed: does each go on with it?"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
 from peers.kafka import NEVER_KILLED, KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
@@ -46,16 +47,16 @@ def kafka_tools() -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="session")
-def newest_kafka() -> Iterator[KafkaTools]:
-    """The tools of the newest Apache Kafka, which has versions of requests that the others do not have."""
-    with KafkaTools(version="4.4.0") as tools:
+def older_kafka() -> Iterator[KafkaTools]:
+    """The tools of the Apache Kafka to which folders can still go back."""
+    with KafkaTools(version=OLDER_KAFKA_VERSION) as tools:
         yield tools
 
 
-@pytest.fixture(params=["4.3.1", "4.4.0"])
+@pytest.fixture(params=[KAFKA_VERSION, OLDER_KAFKA_VERSION])
 def every_kafka(request: pytest.FixtureRequest) -> KafkaTools:
     """The tools of each Apache Kafka that is a judge, with which its brokers are started."""
-    tools: KafkaTools = request.getfixturevalue("kafka_tools" if request.param == "4.3.1" else "newest_kafka")
+    tools: KafkaTools = request.getfixturevalue("kafka_tools" if request.param == KAFKA_VERSION else "older_kafka")
     return tools
 
 
@@ -85,13 +86,6 @@ def fixture_broker(
 def any_broker(request: pytest.FixtureRequest, kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
     """Starts brokers of Apache Kafka, then of ours: `any_broker(log_dir=None, config=None)`; they end with the test."""
     with _factory(request.param, kafka_tools, tmp_path) as start:
-        yield start
-
-
-@pytest.fixture
-def newest_kafka_broker(newest_kafka: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
-    """Starts brokers of the newest Apache Kafka, as `kafka_broker`."""
-    with _factory("kafka", newest_kafka, tmp_path) as start:
         yield start
 
 

@@ -2,7 +2,7 @@
 
 The folder's name holds a digest of the project file, so that a changed dependency is a new folder:
 
-    ~/.cache/odradek-tests/kafka-1f0c.../kafka-clients-4.3.1.jar ...
+    ~/.cache/odradek-tests/kafka-4.4.0-1f0c.../kafka-clients-4.4.0.jar ...
     ~/.cache/odradek-tests/kafka-1f0c.../own-7c2e.../own.jar          our own Java sources, compiled against them
     ~/.cache/odradek-tests/kafka-1f0c.../own-7c2e.../server.jsa       the classes of a server: see `KeptClasses`
 """
@@ -53,7 +53,7 @@ def classpath(project: str, version: str | None = None) -> str:
 
     Args:
         project: The name of the file.
-        version: What `project.version` is in it; None for what it says itself.
+        version: What `project.version` is in it; None if it has no such property.
 
     Returns:
         The class path: our jar first, then every other. Java keeps no classes (CDS) of a class path with a folder.

@@ -1,4 +1,4 @@
-"""One Apache Kafka 4.3.1 node, broker and controller in one, on a folder of the test.
+"""One Apache Kafka node, broker and controller in one, on a folder of the test.
 
 A folder without `meta.properties` is formatted first, with Kafka's own storage tool; any other is started as it is,
 with the node id that it names. Settings and output lie beside the log directory, in `<log_dir>.kafka/`, for Kafka takes

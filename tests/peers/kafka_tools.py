@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from odradek.kafka_version import KAFKA_VERSION
 from peers.jars import JAVA, KeptClasses, classpath
 from peers.process import PATIENCE
 
@@ -52,12 +53,16 @@ class KafkaTools:
     Args:
         options: More options of the JVM.
         version: The version of Apache Kafka, with which brokers of these tools are started too.
+
+    Attributes:
+        version: As given.
     """
 
-    def __init__(self, *options: str, version: str | None = None) -> None:
+    def __init__(self, *options: str, version: str = KAFKA_VERSION) -> None:
         self._options = options
+        self.version = version
         self.classpath = classpath("kafka", version)
-        is_older = version is None or version < "4.4"
+        is_older = version < "4.4"
         self._config_command = "kafka.admin.ConfigCommand" if is_older else "org.apache.kafka.tools.ConfigCommand"
         self._host: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()

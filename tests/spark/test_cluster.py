@@ -1,4 +1,4 @@
-"""The same job on a Spark master with two workers, from and to Apache Kafka 4.3.1; its lag in Kafka's own tool."""
+"""The same job on a Spark master with two workers, from and to Apache Kafka; its lag in Kafka's own tool."""
 
 from __future__ import annotations
 

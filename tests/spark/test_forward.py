@@ -1,4 +1,4 @@
-"""Forwarding to a topic of Apache Kafka 4.3.1, through transactions."""
+"""Forwarding to a topic of Apache Kafka, through transactions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def command(
     restart: str | None,
     waits: bool,
 ) -> int:
-    """Check over the wire that the broker at HOST:PORT answers as Apache Kafka 4.3.1 does.
+    """Check over the wire that the broker at HOST:PORT answers as Apache Kafka does.
 
     The checks make topics, groups and transactional ids with random names; the topics are deleted. The exit code is 1
     if a check failed. A check that needs an API which the broker does not advertise is skipped.

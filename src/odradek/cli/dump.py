@@ -34,6 +34,7 @@ from odradek.inspection.moved_records import MovedRecords, unless_deleted
 from odradek.inspection.record_json import CSV_HEADING, Decode, batch_fields, quote, to_json
 from odradek.inspection.record_lines import NO_LIMIT, RecordLines
 from odradek.inspection.selection import DumpSelection, start_position
+from odradek.kafka_version import KAFKA_VERSION
 from odradek.records import BatchHeader, Record
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.names import TopicPartition, is_internal
@@ -303,7 +304,7 @@ def _kafka_options(kafka_compat: bool, max_bytes: int | None, **flags: bool) -> 
 _KAFKA_COMPAT = bundled(
     "kafka",
     _kafka_options,
-    click.option("--kafka-compat", is_flag=True, help="Print the output of Kafka 4.3.1's kafka-dump-log."),
+    click.option("--kafka-compat", is_flag=True, help=f"Print the output of Kafka {KAFKA_VERSION}'s kafka-dump-log."),
     click.option("--print-data-log", is_flag=True, help="With --kafka-compat: keys and values too."),
     click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: also a line for each record."),
     click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only."),

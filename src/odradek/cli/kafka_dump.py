@@ -1,4 +1,4 @@
-"""What Kafka 4.3.1's own dump tool prints, byte for byte.
+"""What Kafka's own dump tool prints, byte for byte.
 
     Dumping t-0/00000000000000000000.log
     Log starting offset: 0

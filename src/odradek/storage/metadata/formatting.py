@@ -25,7 +25,7 @@ from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.names import BOOTSTRAP_CHECKPOINT, raft_snapshot_file_name
 
 DEFAULT_NODE_ID = 1
-KAFKA_4_3_FEATURES: Mapping[str, int] = {
+OLDER_KAFKA_FEATURES: Mapping[str, int] = {
     METADATA_VERSION: 30,
     ELIGIBLE_LEADER_REPLICAS: 1,
     "group.version": 1,
@@ -33,7 +33,7 @@ KAFKA_4_3_FEATURES: Mapping[str, int] = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""The levels that Apache Kafka 4.3.1 gives a new log directory."""
+"""The levels that Apache Kafka of `kafka_version.OLDER_KAFKA_VERSION` gives a new log directory."""
 
 
 def new_meta_properties(*, node_id: int = DEFAULT_NODE_ID, cluster_id: str | None = None) -> MetaProperties:
@@ -82,5 +82,5 @@ def format_log_directory(
 
 def write_bootstrap(directory: Path, files: FileSystem) -> None:
     """Write the `bootstrap.checkpoint` of a folder without topics."""
-    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in KAFKA_4_3_FEATURES.items()]
+    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in OLDER_KAFKA_FEATURES.items()]
     write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)

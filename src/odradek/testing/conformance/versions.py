@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
+from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
 from odradek.testing.api_names import api_key_of
 from odradek.testing.conformance.client_quotas import entry
 from odradek.testing.conformance.suite import add
@@ -35,7 +36,7 @@ class Sample(NamedTuple):
 
     Attributes:
         api: Kafka's name of the API.
-        versions: The versions that Apache Kafka 4.4.0 has.
+        versions: The versions that Apache Kafka has.
         fields: Makes the request's fields, for a version.
     """
 
@@ -500,7 +501,7 @@ for _sample in _SAMPLES:
     _lowest = _ADVERTISED_FROM.get(_sample.api, _sample.versions.start)
     add(
         f"versions.{_sample.api}_range",
-        f"It has the versions of {_sample.api} that Apache Kafka 4.4.0 has, or 4.3.1.",
+        f"It has the versions of {_sample.api} that Apache Kafka {KAFKA_VERSION} has, or {OLDER_KAFKA_VERSION}.",
         partial(_range_of, _sample, _lowest),
     )
     for _version in _sample.versions:

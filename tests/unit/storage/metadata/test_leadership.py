@@ -19,7 +19,7 @@ from odradek.messages.metadata.metadata_records import (
 )
 from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.formatting import KAFKA_4_3_FEATURES, format_log_directory, new_meta_properties
+from odradek.storage.metadata.formatting import OLDER_KAFKA_FEATURES, format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_image import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, PartitionImage
 from odradek.storage.metadata.metadata_log import MetadataTail, append_metadata
 from odradek.storage.names import TRANSACTION_STATE_TOPIC
@@ -36,7 +36,7 @@ def first_partition(directory: Path, topic: str = TRANSACTION_STATE_TOPIC) -> Pa
 def new_directory(path: Path, *, levels: dict[str, int] | None = None) -> Path:
     """Make a log directory whose features have other levels."""
     format_log_directory(path, new_meta_properties(node_id=1))
-    features = {**KAFKA_4_3_FEATURES, **(levels or {})}
+    features = {**OLDER_KAFKA_FEATURES, **(levels or {})}
     values = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in features.items()]
     write_snapshot(path / "bootstrap.checkpoint", values)
     return path
