@@ -44,6 +44,7 @@ class Mixture:
         tails: What lies behind the last batch of a segment.
         log_start_offset: What the checkpoint says, or None.
         is_foreign: Whether the folder has another topic's id.
+        is_indexed: Whether each segment has its indexes, empty; otherwise they were lost.
         done: What was done to it.
     """
 
@@ -52,6 +53,7 @@ class Mixture:
     tails: dict[int, bytes] = field(default_factory=dict)
     log_start_offset: int | None = None
     is_foreign: bool = False
+    is_indexed: bool = False
     done: list[str] = field(default_factory=list)
 
     @property
@@ -205,6 +207,7 @@ def mixture_of(topic: str, rng: random.Random) -> Mixture:
         # Apache Kafka's consumer goes round in circles where the last batch of a segment does not end it.
         while batches and batches[-1].start < max(one.start for one in batches):
             batches.pop()
+    mixture.is_indexed = rng.random() < 0.5
     return mixture
 
 
@@ -227,6 +230,10 @@ def write(folder: Path, mixtures: Iterable[Mixture]) -> None:
     starts = [f"{one.topic} 0 {one.log_start_offset}" for one in made if one.log_start_offset is not None]
     (folder / LOG_START_OFFSET_CHECKPOINT).write_text("\n".join(["0", str(len(starts)), *starts, ""]), encoding="ascii")
     for one in made:
+        if one.is_indexed:
+            for path in (folder / f"{one.topic}-0").glob("*.log"):
+                path.with_suffix(".index").touch()
+                path.with_suffix(".timeindex").touch()
         if one.is_foreign:
             text = "version: 0\ntopic_id: AAAAAAAAQACAAAAAAAAACA\n"
             (folder / f"{one.topic}-0" / "partition.metadata").write_text(text, encoding="ascii")

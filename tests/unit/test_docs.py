@@ -35,6 +35,7 @@ from click.testing import CliRunner
 from odradek.broker.config_providers import resolved
 from odradek.broker.running import BrokerThread
 from odradek.cli.app import COMMANDS, main
+from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
 from odradek.storage.formats.meta_properties import parse_properties
 from peers.certificates import make_certificate
 from peers.jars import KeptClasses
@@ -348,3 +349,9 @@ def test_the_recording_of_the_terminal_is_what_is_printed_now(tmp_path: Path) ->
 
 if __name__ == "__main__":
     run_page(Path(sys.argv[1]), there={None, "spark"})
+
+
+def test_the_pages_name_the_versions_of_kafka_that_are_followed() -> None:
+    versions = f"{KAFKA_VERSION} and {OLDER_KAFKA_VERSION}"
+    for page in ("formats.md", "cli/serve.md"):
+        assert versions in (ROOT / "docs" / page).read_text(encoding="utf-8")
