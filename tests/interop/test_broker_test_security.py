@@ -45,12 +45,13 @@ def test_java_clients_connect_by_their_settings(secured: Broker, kafka_tools: Ka
 def test_kafka_s_tools_add_users_and_acls(secured: Broker, kafka_tools: KafkaTools, tmp_path: Path) -> None:
     settings = secured.client_config("admin", "java")
     config = write_properties(tmp_path / "admin.properties", settings)
-    common = ("--bootstrap-server", settings["bootstrap.servers"], "--command-config", str(config))
+    secure = ("--command-config", str(config))
     user = ("--entity-type", "users", "--entity-name", "bob")
     password = ("--add-config", "SCRAM-SHA-512=[iterations=4096,password=b]")
-    kafka_tools.run("kafka.admin.ConfigCommand", *common, "--alter", *user, *password).check()
+    kafka_tools.configs(settings["bootstrap.servers"], *secure, "--alter", *user, *password).check()
     rule = ("--allow-principal", "User:bob", "--operation", "Write", "--topic", "events")
-    kafka_tools.run("org.apache.kafka.tools.AclCommand", *common, "--add", *rule).check()
+    servers = ("--bootstrap-server", settings["bootstrap.servers"])
+    kafka_tools.run("org.apache.kafka.tools.AclCommand", *servers, *secure, "--add", *rule).check()
     errors = []
     bob = {**secured.client_config("alice"), "sasl.username": "bob", "sasl.password": "b"}
     producer = confluent_kafka.Producer(bob)

@@ -27,7 +27,6 @@ from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import BrokerError
 from odradek.messages.coordinators.group_records import NO_EXPIRY, NO_LEADER_EPOCH, OffsetCommitValue
-from odradek.messages.uuids import ZERO_UUID
 from odradek.records.kernels.frames import WireReader
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
@@ -102,7 +101,7 @@ def offset_commit(request: Request) -> Work[Message]:
         kept_ms = request.body.retention_ms
         expiry = NO_EXPIRY if kept_ms == _NOT_GIVEN else _as_int64(now_ms + kept_ms)
         try:
-            kept, too_large = yield from commits(request, body.group_id, answers.found, now_ms, expiry, with_ids=True)
+            kept, too_large = yield from commits(request, body.group_id, answers.found, now_ms, expiry)
             # The rest is one step: the member that may commit now may not after another turn.
             shard = broker.groups.shard(body.group_id)
             shard.check_commit(
@@ -134,8 +133,6 @@ def commits(
     found: list[AskedPartition],
     now_ms: int,
     expiry: int = NO_EXPIRY,
-    *,
-    with_ids: bool,
 ) -> Work[tuple[list[Commit], set[int]]]:
     """Work: return the offsets to be written, and the places of those whose metadata is too large.
 
@@ -153,7 +150,6 @@ def commits(
             too_large.add(place)
             continue
         epoch = given(one.asked, "committed_leader_epoch", NO_LEADER_EPOCH)
-        topic_id = one.topic_id if with_ids else ZERO_UUID
-        value = OffsetCommitValue(one.asked.committed_offset, metadata, now_ms, epoch, expiry, topic_id)
+        value = OffsetCommitValue(one.asked.committed_offset, metadata, now_ms, epoch, expiry, one.topic_id)
         kept.append(Commit.of(group_id, one.topic_partition, value))
     return kept, too_large

@@ -51,9 +51,8 @@ async def txn_offset_commit(request: Request) -> Message:
         if not body.group_id:
             raise ApiError(ErrorCode.invalid_group_id)
         by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-        # Before v6 Apache Kafka writes no topic ids here.
         kept, too_large = await broker.turns.finish(
-            commits(request, body.group_id, answers.found, broker.clock.now_ms(), with_ids=by_id)
+            commits(request, body.group_id, answers.found, broker.clock.now_ms())
         )
         shard = broker.groups.shard(body.group_id)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
