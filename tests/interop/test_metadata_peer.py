@@ -124,6 +124,31 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
     assert not list(log_dir.glob("*-stray"))
 
 
+@pytest.mark.every_case
+def test_kafka_starts_on_a_folder_that_it_formatted_and_we_changed(every_kafka: KafkaTools, tmp_path: Path) -> None:
+    """Apache Kafka 4.4 has the first records in a snapshot, the one before in `bootstrap.checkpoint`."""
+    broker = KafkaBroker(every_kafka, tmp_path / "log-dir")
+    broker.prepare()
+    with odradek.open(broker.log_dir) as logs:
+        logs.create_topic("events", 2, {"retention.ms": -1})
+        logs["events", 1].append([Record(value=b"a")])
+    with broker:
+        servers = broker.bootstrap_servers
+        assert every_kafka.topics(servers, "--list").check().stdout.split() == ["events"]
+        assert _settings(every_kafka, servers, "events")["retention.ms"] == "-1"
+        assert _values(every_kafka, servers, "events") == {"events-0": [], "events-1": [b"a"]}
+        every_kafka.topics(servers, "--create", "--topic", "theirs").check()
+    with odradek.open(broker.log_dir) as logs:
+        logs.create_topic("ours")
+        assert sorted(logs.topics()) == ["events", "ours", "theirs"]
+    with broker:
+        assert every_kafka.topics(broker.bootstrap_servers, "--list").check().stdout.split() == [
+            "events",
+            "ours",
+            "theirs",
+        ]
+
+
 @pytest.mark.parametrize("state", ["log_dir", "log_dir_unclean"])
 def test_topics_of_ours_join_those_of_kafka(
     kafka_tools: KafkaTools, kafka_broker: BrokerFactory, fixture_4_3_1: KafkaFixture, tmp_path: Path, state: str

@@ -19,7 +19,7 @@ from odradek.inspection.verification.segment import LogProgress, SegmentCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts
 from odradek.messages.uuids import format_uuid
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.names import CLUSTER_METADATA_TOPIC
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, raft_snapshot_file_name
 
 
 class PartitionCheck:
@@ -109,6 +109,9 @@ class PartitionCheck:
     def _had_segments(self) -> bool:
         """Whether a partition must have a segment: Kafka makes one at once, Odradek when it first opens the log."""
         surroundings, topic_partition = self._surroundings, self._folder.topic_partition
+        if [file.path.name for file in self._folder.files] == [raft_snapshot_file_name(0, 0)]:
+            # The metadata as Apache Kafka 4.4 formats them, before a controller has begun the log.
+            return False
         if {file.kind for file in self._folder.files} - {FileKind.PARTITION_METADATA}:
             return True
         if topic_partition is None or not surroundings.is_log_directory:

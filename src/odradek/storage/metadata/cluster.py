@@ -1,7 +1,7 @@
 """Changes the topics and settings of a log directory, so that Apache Kafka finds them when it starts on it.
 
-While the metadata log is empty, a change writes a new `bootstrap.checkpoint`; later, it appends one batch to the log.
-In both cases a power failure leaves the whole change, or none of it.
+While the metadata log is empty, a change writes a new `bootstrap.checkpoint`, or first snapshot; later, it appends one
+batch to the log. In both cases a power failure leaves the whole change, or none of it.
 
 To Kafka a partition's folder that the metadata does not have is stray; a folder that is missing is created by Kafka. So
 a topic is created in the metadata before its folders are, and also deleted there first.
@@ -58,6 +58,7 @@ from odradek.storage.metadata.metadata_image import (
     TopicImage,
 )
 from odradek.storage.metadata.metadata_log import (
+    BootstrapFile,
     MetadataTail,
     append_metadata,
     cut_tail,
@@ -67,7 +68,6 @@ from odradek.storage.metadata.metadata_log import (
 )
 from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import (
-    BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     invalid_topic_name_reason,
@@ -102,7 +102,8 @@ class _State(NamedTuple):
     Attributes:
         image: The result of all records.
         tail: Where the metadata log ends.
-        bootstrap: The records of `bootstrap.checkpoint`, if changes are made there.
+        file: The file that changes are made in while the metadata log is empty.
+        bootstrap: Its records.
         is_recorded: Whether topics are recorded at all.
         stamps: The sizes and times of the files before they were read.
         offset: A number that grows with each record: the next offset of the metadata log, if there is one.
@@ -110,6 +111,7 @@ class _State(NamedTuple):
 
     image: MetadataImage
     tail: MetadataTail | None
+    file: BootstrapFile | None
     bootstrap: BootstrapRecords | None
     is_recorded: bool
     stamps: Mapping[str, tuple[int, ...]]
@@ -189,9 +191,10 @@ class ClusterMetadata:
             # The report is lost if the directory then cannot be opened for another reason.
             _logger.warning("%s", self.report.actions[-1])
             stamps = metadata_stamps(self.directory)
-        bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
-        offset = len(loaded.bootstrap or ()) if tail is None else tail.next_offset
-        return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps, offset)
+        file = loaded.bootstrap
+        bootstrap = None if file is None else BootstrapRecords(file.values)
+        offset = tail.next_offset if tail is not None else 0 if file is None else len(file.values)
+        return _State(loaded.image, tail, file, bootstrap, loaded.is_recorded, stamps, offset)
 
     def _current(self) -> _State:
         if self._is_in_doubt:
@@ -413,7 +416,8 @@ class ClusterMetadata:
         """
         self.refresh()
         state = self._current()
-        is_changeable = state.bootstrap is not None or (state.tail is not None and len(state.tail.voters) <= 1)
+        voters = state.file.voters if state.file is not None else () if state.tail is None else state.tail.voters
+        is_changeable = (state.file is not None or state.tail is not None) and len(voters) <= 1
         if self.meta is not None and state.is_recorded and is_changeable and not state.image.open_transaction:
             self._write(list(resignations(state.image, self.meta.node_id)))
 
@@ -515,12 +519,13 @@ class ClusterMetadata:
             )
             for record in records
         ]
-        if state.bootstrap is not None:
-            path = self.directory / BOOTSTRAP_CHECKPOINT
+        if state.file is not None and state.bootstrap is not None:
+            path, _, voters, logged_ms = state.file
             bootstrap = state.bootstrap.changed(values)
             after = state._replace(image=image, bootstrap=bootstrap)
             self._is_in_doubt = True
-            write_atomically(path, format_blocks(bootstrap.blocks, self._encoded), self._files)
+            data = format_blocks(bootstrap.blocks, self._encoded, voters=voters, logged_ms=logged_ms)
+            write_atomically(path, data, self._files)
         elif state.tail is None or not state.is_recorded:
             raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
         elif state.image.open_transaction:

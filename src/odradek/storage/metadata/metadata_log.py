@@ -4,6 +4,8 @@
     00000000000000000000.log                       batches of metadata records, and the controllers' control records
     bootstrap.checkpoint                           one level up: counts while the log has no metadata.version
 
+Since Apache Kafka 4.4 a new log directory has no `bootstrap.checkpoint`: its records are in the first snapshot.
+
 The log is read from the newest snapshot on, but all of it must be valid: Kafka loads it as after a crash and cuts it at
 the first invalid batch, so later batches are lost. So nothing is cut here but the torn end that a crash leaves, and the
 caller says whether there was a crash. The indexes need no update, and a change is one more batch at the end. All
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import CheckpointError, FormatError, LogError, PolicyViolationError
-from odradek.messages.metadata.control_records import KRaftVoters, LeaderChange, control_records
+from odradek.messages.metadata.control_records import KRaftVoters, LeaderChange, Voter, control_records
 from odradek.messages.metadata.metadata_records import decode_metadata_record
 from odradek.records import Record
 from odradek.records.builder import build_batch
@@ -74,6 +76,22 @@ class MetadataTail(NamedTuple):
     damage: FormatError | None = None
 
 
+class BootstrapFile(NamedTuple):
+    """The file with the metadata of a log directory whose metadata log is empty.
+
+    Attributes:
+        path: `bootstrap.checkpoint`, or the first snapshot of the log.
+        values: The metadata records, as bytes.
+        voters: The voters that it names.
+        logged_ms: The time in its header.
+    """
+
+    path: Path
+    values: tuple[bytes | None, ...]
+    voters: tuple[Voter, ...] = ()
+    logged_ms: int = 0
+
+
 @dataclass(slots=True)
 class LoadedMetadata:
     """The metadata of a log directory.
@@ -81,14 +99,14 @@ class LoadedMetadata:
     Attributes:
         image: The topics, settings and features.
         tail: Where the metadata log ends; None if there is no metadata log.
-        bootstrap: The records of `bootstrap.checkpoint`, if they count.
+        bootstrap: The file that has them while the log is empty.
         is_recorded: Whether topics are recorded at all; otherwise the image was made up from the names of folders.
         was_led: Whether a controller has been the leader, so that the log cannot still be empty.
     """
 
     image: MetadataImage = field(default_factory=MetadataImage)
     tail: MetadataTail | None = None
-    bootstrap: tuple[bytes | None, ...] | None = None
+    bootstrap: BootstrapFile | None = None
     is_recorded: bool = True
     was_led: bool = False
 
@@ -108,14 +126,16 @@ def load_metadata(directory: Path) -> LoadedMetadata:
         OSError: The disk failed.
     """
     loaded = _load_log(directory / METADATA_DIRECTORY)
-    if METADATA_VERSION in loaded.image.features or loaded.image.topics:
+    image, file = loaded.image, loaded.bootstrap
+    is_known = METADATA_VERSION in image.features or bool(image.topics)
+    if is_known and file is None:
         return loaded
-    # The controller of an empty log copies the records of bootstrap.checkpoint, and aborts a transaction that began
-    # before.
-    image = MetadataImage()
-    values = None
-    with suppress(FileNotFoundError):
-        values = _apply_snapshot(image, directory / BOOTSTRAP_CHECKPOINT).values
+    if not is_known:
+        # The controller of an empty log copies the records of bootstrap.checkpoint, and aborts a transaction that began
+        # before.
+        image, file, path = MetadataImage(), None, directory / BOOTSTRAP_CHECKPOINT
+        with suppress(FileNotFoundError):
+            file = BootstrapFile(path, _apply_snapshot(image, path).values)
     unknown = unknown_partitions(directory, image) if loaded.was_led else []
     if unknown:
         raise FormatError(
@@ -124,10 +144,10 @@ def load_metadata(directory: Path) -> LoadedMetadata:
             path=loaded.tail.path if loaded.tail is not None else directory / METADATA_DIRECTORY,
             position=0,
         )
-    if values is None:
+    if file is None:
         # The log, if there is one, does not even have its version.
         return LoadedMetadata(image_of_folders(directory), loaded.tail, is_recorded=False)
-    return LoadedMetadata(image, loaded.tail, values)
+    return LoadedMetadata(image, loaded.tail, file)
 
 
 def load_bootstrap(path: Path) -> MetadataImage:
@@ -196,8 +216,9 @@ def _load_log(folder: Path) -> LoadedMetadata:
     if tail is not None:
         begun = [entry.epoch for entry in load.epochs if entry.start_offset <= tail.next_offset]
         tail = tail._replace(epoch=max([tail.epoch, snapshot.epoch, *begun]))
+    first = load.first if tail is None or tail.next_offset == 0 else None
     # Kafka records the epoch before it writes the first record of it.
-    return LoadedMetadata(load.image, tail, was_led=bool(load.epochs) or QUORUM_STATE in names)
+    return LoadedMetadata(load.image, tail, first, was_led=bool(load.epochs) or QUORUM_STATE in names)
 
 
 def _read_epochs(folder: Path) -> list[EpochEntry]:
@@ -219,12 +240,14 @@ class _Load:
         image: The metadata so far.
         tail: Where the log ends so far.
         epochs: What `leader-epoch-checkpoint` says.
+        first: The snapshot of the empty log, if it has metadata records.
     """
 
     def __init__(self, folder: Path, snapshot: RaftSnapshotFile, epochs: list[EpochEntry]) -> None:
         self.image = MetadataImage()
         self.tail: MetadataTail | None = None
         self.epochs = epochs
+        self.first: BootstrapFile | None = None
         self._folder = folder
         self._snapshot = snapshot
         self._voters: frozenset[int] = frozenset()
@@ -236,6 +259,9 @@ class _Load:
         content = _apply_snapshot(self.image, path)
         self._snapshot_has_voters = bool(content.voters)
         self._voters = frozenset(voter.voter_id for voter in content.voters)
+        if self._snapshot.end_offset == 0 and content.batches:
+            logged_ms = content.header.last_contained_log_timestamp
+            self.first = BootstrapFile(path, content.values, content.voters, logged_ms)
 
     def read_segment(self, base_offset: int, *, is_last: bool) -> None:
         """Go on with a segment."""

@@ -10,7 +10,14 @@ from uuid import UUID
 import pytest
 
 from odradek.errors import FormatError, LogError
-from odradek.messages.metadata.control_records import LeaderChange, LeaderVoter, encode_control_record
+from odradek.inspection import verify
+from odradek.messages.metadata.control_records import (
+    LeaderChange,
+    LeaderVoter,
+    Voter,
+    VoterEndpoint,
+    encode_control_record,
+)
 from odradek.messages.metadata.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -28,9 +35,17 @@ from odradek.messages.metadata.metadata_records import (
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
-from odradek.storage.formats.partition_metadata import read_partition_metadata
+from odradek.storage.formats.partition_metadata import read_partition_metadata, write_partition_metadata
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_image import PartitionImage
-from odradek.storage.metadata.metadata_log import append_metadata, cut_tail, load_metadata, metadata_stamps
+from odradek.storage.metadata.metadata_log import (
+    METADATA_DIRECTORY,
+    append_metadata,
+    cut_tail,
+    load_metadata,
+    metadata_stamps,
+)
 from odradek.storage.names import parse_partition_directory
 from peers.kafka_fixture import KafkaFixture
 
@@ -94,8 +109,57 @@ def test_bootstrap_counts_while_the_log_is_empty(writable_log_dir: Path) -> None
 
     assert loaded.image.features["metadata.version"] == 30
     assert loaded.bootstrap is not None
-    assert len(loaded.bootstrap) == 6
+    assert len(loaded.bootstrap.values) == 6
     assert not loaded.image.topics
+
+
+VOTERS = (Voter(1, UUID(int=7), (VoterEndpoint("CONTROLLER", "127.0.0.1", 9093),)),)
+
+
+@pytest.fixture(params=[(), VOTERS], ids=["static", "dynamic"])
+def formatted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder as Apache Kafka 4.4 formats it: without `bootstrap.checkpoint`."""
+    path = tmp_path / "data"
+    format_log_directory(path, new_meta_properties())
+    (path / METADATA_DIRECTORY).mkdir(exist_ok=True)
+    values = read_snapshot(path / "bootstrap.checkpoint").values
+    (path / "bootstrap.checkpoint").unlink()
+    write_snapshot(path / METADATA_DIRECTORY / FIRST, values, voters=request.param, logged_ms=5)
+    (path / METADATA_DIRECTORY / FIRST).chmod(0o400)
+    return path
+
+
+FIRST = "00000000000000000000-0000000000.checkpoint"
+
+
+def test_an_empty_log_s_first_snapshot_is_changed(formatted: Path) -> None:
+    before = read_snapshot(formatted / METADATA_DIRECTORY / FIRST)
+    metadata = ClusterMetadata(formatted)
+    topic_id = metadata.create_topic("events", 2, {"retention.ms": "-1"}).topic_id
+    metadata.create_topic("gone", 1)
+    metadata.delete_topic("gone")
+    for image in (metadata.image, ClusterMetadata(formatted).image, load_metadata(formatted).image):
+        assert {name: (one.topic_id, len(one.partitions)) for name, one in image.topics.items()} == {
+            "events": (topic_id, 2)
+        }
+        assert image.features == load_metadata(formatted).image.features
+    after = read_snapshot(formatted / METADATA_DIRECTORY / FIRST)
+    assert (after.header, after.voters) == (before.header, before.voters)
+    assert list(verify(formatted)) == []
+    assert not (formatted / "bootstrap.checkpoint").exists()
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_lost_log_is_not_taken_for_an_empty_one(formatted: Path, left: bytes | None) -> None:
+    """The controller was the leader, and its topics are here."""
+    (formatted / METADATA_DIRECTORY / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n", encoding="ascii")
+    if left is not None:
+        (formatted / METADATA_DIRECTORY / f"{0:020}.log").write_bytes(left)
+    load_metadata(formatted)
+    (formatted / "events-0").mkdir()
+    write_partition_metadata(formatted / "events-0" / "partition.metadata", UUID(int=9))
+    with pytest.raises(FormatError, match="it knows nothing of 1 partitions that are here, events-0 among them"):
+        load_metadata(formatted)
 
 
 def test_a_folder_that_lost_its_metadata_is_read_from_its_names(writable_log_dir: Path) -> None:
