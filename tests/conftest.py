@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gate.cases import other_cases
+from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
 from odradek.storage import file_lock
 from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.locks import Rank, check_lock_order, create_lock
@@ -214,8 +215,14 @@ def kafka_fixture(request: pytest.FixtureRequest) -> KafkaFixture:
 
 @pytest.fixture(scope="session")
 def kafka_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked archive of groups of every kind, which Apache Kafka 4.3.1 wrote. Read-only."""
-    return _unpack("groups-kafka-4.3.1", tmp_path_factory)
+    """The unpacked archive of groups of every kind, which Apache Kafka wrote. Read-only."""
+    return _unpack(f"groups-kafka-{KAFKA_VERSION}", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def older_kafka_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, written by the Apache Kafka before. Read-only."""
+    return _unpack(f"groups-kafka-{OLDER_KAFKA_VERSION}", tmp_path_factory)
 
 
 @pytest.fixture

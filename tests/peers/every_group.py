@@ -276,7 +276,7 @@ def _are_settled(client: WireClient) -> bool:
 
 
 def write_vector(target: Path) -> None:
-    """Write the folder of `tests/vectors/groups-kafka-4.3.1.tar.xz`: what is in it is in that folder's README."""
+    """Write the folder of `tests/vectors/groups-kafka-4.4.0.tar.xz`: what is in it is in that folder's README."""
     with KafkaTools() as tools:
         broker = KafkaBroker(tools, target / "log-dir", SETTINGS)
         with broker, every_group(broker, tools.classpath, classpath("streams"), broker.side) as kill:

@@ -30,18 +30,25 @@ SHARE_BATCHES = [
 """What is kept of partition 0 of the group `share`; the start offset is 3."""
 
 
+@pytest.fixture(params=["kafka_groups", "older_kafka_groups"])
+def every_groups(request: pytest.FixtureRequest) -> Path:
+    """The groups that each Apache Kafka wrote."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
 @pytest.fixture
-def folder(kafka_groups: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(kafka_groups / "log-dir", tmp_path / "data"))
+def folder(every_groups: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(every_groups / "log-dir", tmp_path / "data"))
 
 
 def described(folder: Path | str) -> dict[str, dict[str, Any]]:
     return {row["group"]: row for row in rows("groups", "describe", folder)}
 
 
-def test_groups_are_shown_as_kafkas_tools_showed_them(kafka_groups: Path) -> None:
-    expected = json.loads((kafka_groups / "tables.json").read_text())
-    found = described(kafka_groups / "log-dir")
+def test_groups_are_shown_as_kafkas_tools_showed_them(every_groups: Path) -> None:
+    expected = json.loads((every_groups / "tables.json").read_text())
+    found = described(every_groups / "log-dir")
     assert tables_of(found.values()) == expected
     assert sorted(found) == list(GROUPS)
     (pattern,) = (one for one in found["consumer"]["members"] if one["client_id"] == "native")
@@ -51,14 +58,14 @@ def test_groups_are_shown_as_kafkas_tools_showed_them(kafka_groups: Path) -> Non
         ["streams-plaintext-input"],
         ["streams-wordcount-KSTREAM-AGGREGATE-STATE-STORE-0000000003-repartition"],
     ]
-    text = told("groups", "describe", kafka_groups / "log-dir")
+    text = told("groups", "describe", every_groups / "log-dir")
     for words in ("/(^ev.*)/", "IN_FLIGHT", "topology, epoch 0", "0_0 0_1 1_0 1_1", "events:0-3"):
         assert words in text
 
 
-def test_groups_are_listed_by_type_and_state(kafka_groups: Path) -> None:
+def test_groups_are_listed_by_type_and_state(every_groups: Path) -> None:
     def listed(*options: str) -> list[tuple[str, str]]:
-        return [(row["group"], row["state"]) for row in rows("groups", "list", kafka_groups / "log-dir", *options)]
+        return [(row["group"], row["state"]) for row in rows("groups", "list", every_groups / "log-dir", *options)]
 
     assert listed("--type", "share") == [("idle-share", "Empty"), ("java-share", "Stable"), ("share", "Stable")]
     assert listed("--type", "share", "--type", "consumer", "--state", "empty") == [
@@ -70,17 +77,17 @@ def test_groups_are_listed_by_type_and_state(kafka_groups: Path) -> None:
 
 @pytest.mark.parametrize("partition", DECODERS)
 def test_the_records_are_dumped_as_kafkas_tool_dumps_them(
-    partition: str, folder: Path, kafka_groups: Path, monkeypatch: pytest.MonkeyPatch
+    partition: str, folder: Path, every_groups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     segments = [path.relative_to(folder) for path in sorted((folder / partition).glob("*.log"))]
     printed = run("dump", "--kafka-compat", "--print-data-log", DECODERS[partition], *segments, code=0)
-    assert printed.stdout == (kafka_groups / "dump" / f"{partition}.txt").read_text()
+    assert printed.stdout == (every_groups / "dump" / f"{partition}.txt").read_text()
 
 
 @pytest.mark.slow
-def test_the_records_are_explained_and_verified(kafka_groups: Path) -> None:
-    folder = kafka_groups / "log-dir"
+def test_the_records_are_explained_and_verified(every_groups: Path) -> None:
+    folder = every_groups / "log-dir"
     run("verify", folder, code=0)
     kinds = set()
     for partition in DECODERS:
@@ -96,28 +103,28 @@ def test_the_records_are_explained_and_verified(kafka_groups: Path) -> None:
     assert 'value             {"version":"0"' in told("explain", folder / states, "0")
 
 
-def test_compaction_keeps_the_groups(folder: Path, kafka_groups: Path) -> None:
+def test_compaction_keeps_the_groups(folder: Path, every_groups: Path) -> None:
     with odradek.open(folder) as logs:
         log = logs["__consumer_offsets", 0]
         log.roll()
         before = log.size_bytes
         Cleaner(CleanerConfig()).clean(log, CleaningRange(0, log.log_end_offset), now_ms())
         assert log.size_bytes < before * 2 / 3
-    assert described(folder) == described(kafka_groups / "log-dir")
+    assert described(folder) == described(every_groups / "log-dir")
 
 
-def test_a_backup_keeps_the_groups(folder: Path, kafka_groups: Path, tmp_path: Path) -> None:
+def test_a_backup_keeps_the_groups(folder: Path, every_groups: Path, tmp_path: Path) -> None:
     backup(folder, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "restored")
-    assert described(tmp_path / "restored") == described(kafka_groups / "log-dir")
+    assert described(tmp_path / "restored") == described(every_groups / "log-dir")
 
 
 @pytest.mark.slow
-def test_a_broker_loads_and_keeps_the_groups(folder: Path, kafka_groups: Path) -> None:
+def test_a_broker_loads_and_keeps_the_groups(folder: Path, every_groups: Path) -> None:
     with Broker(folder) as broker:
         listed = rows("groups", f"kafka://{broker.bootstrap_servers}")
         assert {row["group"]: row["type"] for row in listed} == {
-            name: row["type"] for name, row in described(kafka_groups / "log-dir").items()
+            name: row["type"] for name, row in described(every_groups / "log-dir").items()
         }
         # The folder has the feature of Streams groups.
         with WireClient("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2])) as client:
@@ -128,7 +135,7 @@ def test_a_broker_loads_and_keeps_the_groups(folder: Path, kafka_groups: Path) -
         assert "streams.version" not in names
     kept = described(folder)
     for name in ("share", "java-share", "idle-share", "streams-wordcount"):
-        assert kept[name] == described(kafka_groups / "log-dir")[name]
+        assert kept[name] == described(every_groups / "log-dir")[name]
 
 
 @pytest.mark.slow
@@ -200,12 +207,12 @@ def test_share_groups_are_deleted_with_their_state(folder: Path) -> None:
     assert sorted(gone) == ["idle-share"] * 4 + ["share"] * 4
 
 
-def test_a_state_that_does_not_exist_is_refused(kafka_groups: Path) -> None:
-    assert "'Emty' is not one of" in told("groups", "list", kafka_groups / "log-dir", "--state", "Emty", code=2)
+def test_a_state_that_does_not_exist_is_refused(every_groups: Path) -> None:
+    assert "'Emty' is not one of" in told("groups", "list", every_groups / "log-dir", "--state", "Emty", code=2)
 
 
-def test_a_group_that_is_named_twice_is_described_once(kafka_groups: Path) -> None:
-    assert len(rows("groups", "describe", kafka_groups / "log-dir", "idle", "idle")) == 1
+def test_a_group_that_is_named_twice_is_described_once(every_groups: Path) -> None:
+    assert len(rows("groups", "describe", every_groups / "log-dir", "idle", "idle")) == 1
 
 
 @pytest.mark.slow
