@@ -81,11 +81,20 @@ class Copies:
         if not isinstance(header, BatchHeader):
             return False
         if self._first is None:
+            # Only batches that start below others can be copies: of the others nothing is kept, for there are millions.
+            end, again = 0, set[tuple[int, int, int]]()
+            for item in self._batches():
+                if item.base_offset < end:
+                    again.add(item.identity)
+                end = max(end, item.next_offset)
             self._first = {}
-            for item in batches_and_damage(self._path, self._data):
-                if isinstance(item, BatchHeader):
+            for item in self._batches() if again else ():
+                if item.identity in again:
                     self._first.setdefault(item.identity, item.position)
         return self._first.get(header.identity, header.position) < header.position
+
+    def _batches(self) -> Iterator[BatchHeader]:
+        return (item for item in batches_and_damage(self._path, self._data) if isinstance(item, BatchHeader))
 
 
 def damage_finding(damage: Damage) -> Finding:

@@ -18,10 +18,12 @@ Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -134,7 +136,7 @@ class OffsetOrder:
         self.end_offset = self.next_offset
         self.after_loss = place.after_loss
         self.count = 0
-        # The offsets of batches that could not be read.
+        # The ranges of offsets that could not be read, in order.
         self._holes: list[tuple[int, int]] = []
         self._missing_before = expected if expected < place.base_offset and not place.after_loss else None
 
@@ -241,7 +243,7 @@ class OffsetOrder:
         start = span.start
         if span.verdict is _Verdict.MISPLACED:
             fitting = self._fitting(span, header, upper)
-            if fitting is None and any(lower <= span.start and span.end <= end for lower, end in self._holes):
+            if fitting is None and self._is_in_hole(span):
                 span.verdict = _Verdict.FILLS_HOLE
         else:
             fitting = None
@@ -268,7 +270,7 @@ class OffsetOrder:
                 return
             case _:
                 if self.after_loss and start > self.next_offset:
-                    self._holes.append((self.next_offset, start))
+                    insort(self._holes, (self.next_offset, start))
                 if self._place.is_dense and span.is_exact and not self.after_loss and start > self.next_offset:
                     yield self._gap(header.position, self.next_offset, start)
         if following and following[0].header is None and start + span.length > following[0].start:
@@ -344,6 +346,10 @@ class OffsetOrder:
         return [offset for offset in flips if lower <= offset <= highest]
 
     # -- where it belongs
+
+    def _is_in_hole(self, span: _Span) -> bool:
+        number = bisect_right(self._holes, span.start, key=itemgetter(0)) - 1
+        return number >= 0 and span.end <= self._holes[number][1]
 
     def _fitting(self, span: _Span, header: BatchHeader, upper: int | None) -> int | None:
         """Return the base offset that a misplaced batch should have; None if it cannot be told.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import Buffer
@@ -90,16 +90,25 @@ def _reach(segments: Sequence[LiveSegment], number: int, *, is_dense: bool) -> i
 def comes_again(segment: LiveSegment) -> bool:
     """Whether a damaged segment has batches that start below those before them: what is damaged may come again."""
     damages: list[Damage] = []
-    goes_back, end = False, 0
     try:
         with mapped(segment.path) as data:
-            for header in BatchReader(segment.path, data, damages.append):
-                goes_back |= header.base_offset < end
-                end = header.next_offset
+            # Without checksums that is seen at once in nearly all segments.
+            headers = scan_batches(data, check_crc=False)
+            if not _goes_back(headers) and headers.damage is None:
+                return False
+            goes_back = _goes_back(BatchReader(segment.path, data, damages.append))
     except (FormatError, OSError):
         # Whoever reads it reports that.
         return False
     return goes_back and bool(damages)
+
+
+def _goes_back(headers: Iterable[BatchHeader]) -> bool:
+    goes_back, end = False, 0
+    for header in headers:
+        goes_back |= header.base_offset < end
+        end = header.next_offset
+    return goes_back
 
 
 def _copied(segment: LiveSegment, data: mmap.mmap | bytes, later: Sequence[LiveSegment]) -> int:
