@@ -82,11 +82,11 @@ def _drive(target: Target) -> None:
     target.call("DeleteShareGroupState", group_id=member.group, topics=topics)
 
 
-def test_the_same_requests_leave_the_same_records(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+def test_the_same_requests_leave_the_same_records(older_kafka: KafkaTools, tmp_path: Path) -> None:
     found = {}
     for kind in ("kafka", "odradek"):
         log_dir = tmp_path / kind / "log-dir"
-        with broker_of(kind, kafka_tools, log_dir, CONFIG) as broker:
+        with broker_of(kind, older_kafka, log_dir, CONFIG) as broker:
             with Target("127.0.0.1", broker.port) as target:
                 _drive(target)
                 # Topics are deleted after this.
