@@ -349,12 +349,12 @@ class _Explainer:
             text = f"the log starts at offset {found.log_start_offset}: what is below it was deleted"
             return Verdict(False, Reason.BELOW_LOG_START, text)
         is_last = found.next_segment_base_offset is None
-        if found.batch is None and is_last and found.offset >= found.log_end_offset and not self._is_damaged:
+        start = found.offset if found.batch is None else found.batch.base_offset
+        if is_last and start >= found.log_end_offset and not self._is_damaged:
             text = f"the log ends at offset {found.log_end_offset}"
+            if found.batch is not None:
+                text += ", where it is damaged: a broker cuts off what follows, `odradek salvage` keeps it"
             return Verdict(False, Reason.BEYOND_LOG_END, text)
-        if found.batch is not None and is_last and found.batch.base_offset >= found.log_end_offset:
-            text = f"the log ends at offset {found.log_end_offset}, where it is damaged: a broker cuts off what follows"
-            return Verdict(False, Reason.BEYOND_LOG_END, f"{text}, `odradek salvage` keeps it")
         if found.high_watermark is not None and found.offset >= found.high_watermark and not self._is_damaged:
             text = f"the high watermark is {found.high_watermark}, by {REPLICATION_OFFSET_CHECKPOINT}"
             return Verdict(False, Reason.ABOVE_HIGH_WATERMARK, text)
