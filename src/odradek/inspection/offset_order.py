@@ -298,6 +298,9 @@ class OffsetOrder:
         if after is not None and after.verdict is _Verdict.GOOD and span.end > after.start:
             third = following[1] if len(following) > 1 else None
             blamed = self._blamed(span, after, third)
+            if blamed is span and after.header is not None and after.header in self._copies:
+                # The one before it is the sound one of the two.
+                blamed = None
             if blamed is not None:
                 blamed.verdict = _Verdict.MISPLACED
             elif after.header is not None:

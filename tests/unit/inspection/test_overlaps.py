@@ -17,11 +17,14 @@ from odradek.inspection.salvaging.rewriting import rest_of
 from odradek.places.opening import open_place
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.sources.arrow import record_batches
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from odradek.testing.message_builder import build_message_set
+from peers.batches import records_of
 from peers.command import rows, run
 
 Batch = tuple[int, int]
@@ -256,3 +259,55 @@ def test_random_overlaps_with_damage(tmp_path: Path) -> None:
         lost = set(range(max(sound, default=0) + 1)) - sound
         told = {offset for loss in report.losses for offset in range(loss.start_offset, loss.end_offset or 1000)}
         assert lost <= told, seed
+
+
+def damaged(start: int, count: int) -> bytes:
+    data = bytearray(batch(start, count))
+    data[-2] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("segments", "written", "lost"),
+    [
+        # Two copies behind damage are none of what was damaged.
+        ({0: [damaged(0, 4), batch(4, 4), batch(4, 4)]}, range(4, 8), [(0, 4)]),
+        ({0: [batch(0, 4), damaged(4, 5), batch(9, 1), batch(9, 1), batch(10, 2)]}, [*range(4), 9, 10, 11], [(4, 9)]),
+        # Copies do not say where the damage at the end of a segment ends.
+        ({0: [batch(0, 4), batch(4, 3), batch(0, 4), damaged(7, 1)], 8: [batch(8, 1)]}, [*range(7), 8], [(7, 8)]),
+        # What was damaged comes again.
+        ({0: [batch(0, 5), damaged(5, 2), batch(7, 1), batch(5, 2), batch(7, 1)]}, range(8), []),
+        ({0: [batch(0, 5), damaged(5, 2), batch(7, 1), batch(5, 2), batch(8, 3)]}, range(11), []),
+    ],
+)
+def test_damage_beside_copies(
+    tmp_path: Path, segments: dict[int, list[bytes]], written: Sequence[int], lost: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path / "data" / "t-0"
+    folder.mkdir(parents=True)
+    for base_offset, batches in segments.items():
+        (folder / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
+    report = salvage(folder, tmp_path / "out")
+    found = [
+        record for path in sorted((tmp_path / "out" / "t-0").glob("*.log")) for record in records_of(path.read_bytes())
+    ]
+    assert [(record.offset, record.value) for record in found] == whole(written)
+    assert {(loss.start_offset, loss.end_offset) for loss in report.losses} == set(lost)
+    assert not any(log.mended for log in report.logs)
+
+
+def test_copies_of_wrappers_keep_their_offsets(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "t-0"
+    folder.mkdir(parents=True)
+    wrappers = [
+        build_message_set([record(start + at) for at in range(5)], magic=1, codec=Codec.GZIP, base_offset=start)
+        for start in (0, 5, 5)
+    ]
+    (folder / f"{0:020d}.log").write_bytes(b"".join(wrappers))
+    (folder / f"{10:020d}.log").write_bytes(batch(10, 2))
+    report = salvage(folder, tmp_path / "out")
+    found = [
+        record for path in sorted((tmp_path / "out" / "t-0").glob("*.log")) for record in records_of(path.read_bytes())
+    ]
+    assert [(record.offset, record.value) for record in found] == whole(range(12))
+    assert report.is_clean

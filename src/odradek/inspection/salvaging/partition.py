@@ -289,9 +289,12 @@ class PartitionSalvage:
             kept = self._write_in_order(chain, views, batches, is_last=following is None)
         for damage, start, end in lost:
             # What the bytes at the end of a segment held, another one may have, too.
-            if end is None and (following is not None or damage.path != chain[-1].path):
+            if end is None and damage.path != chain[-1].path:
                 end = max(start, self._next_offset)
-            if end is None or not kept.covers(start, end):
+            elif end is None and following is not None:
+                end = max(start, following)
+            # Of bytes between two batches that follow each other nothing says what they held.
+            if end is None or start >= end or not kept.covers(start, end):
                 self._lose(damage, start, end)
         self._expected, self._after_loss = self._next_offset, bool(lost)
 
@@ -316,11 +319,13 @@ class PartitionSalvage:
                     continue
                 header, misplaced = item
                 start = first_offset(data, header)
-                for damage in damages:
-                    yield damage, end, start
-                damages.clear()
+                # A batch that comes again does not say where the damage before it ends.
+                if start >= end:
+                    for damage in damages:
+                        yield damage, end, start
+                    damages.clear()
                 batches.append(SoundBatch(number, header, start, misplaced))
-                end = header.next_offset
+                end = max(end, header.next_offset)
         finally:
             evidence.close()
         for damage in damages:
