@@ -498,6 +498,9 @@ CASES = [
     Case("deleted without a name", DELETE, {"topics": [{"name": None, "topic_id": None}], "timeout_ms": 9}, [6]),
     Case("deleted by both", DELETE, {"topics": [{"name": "set", "topic_id": UNKNOWN_ID}], "timeout_ms": 9}, [6]),
     metadata("what is left", "set", "second", "after", versions=[13]),
+    # UnregisterController
+    Case("a controller that is not there", 94, {"controller_id": 9}, [0]),
+    Case("the only controller", 94, {"controller_id": 1}, [0]),
 ]
 
 

@@ -83,6 +83,7 @@ def _drive(target: Target) -> None:
 
 
 def test_the_same_requests_leave_the_same_records(older_kafka: KafkaTools, tmp_path: Path) -> None:
+    """The newer Apache Kafka writes ranges that are neighbours as one."""
     found = {}
     for kind in ("kafka", "odradek"):
         log_dir = tmp_path / kind / "log-dir"

@@ -147,6 +147,7 @@ ACCESS: Mapping[int, Access] = {
     90: Access(asked=(_GROUP_DESCRIBE, _TOPIC_DESCRIBE)),
     91: Access(asked=(_GROUP_READ, _TOPIC_READ)),
     92: Access(asked=(_GROUP_DELETE, _TOPIC_READ)),
+    94: _ALTER_CLUSTER,
 }
 """What each API asks for, by its key."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 
+from odradek.broker.newer_messages import NEWER_ERRORS
 from odradek.errors import OptionError
 
 
@@ -15,7 +16,7 @@ def _camel(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-API_NAMES = {key: _camel(name) for key, name in api_key_map.items()}
+API_NAMES = {key: _camel(name) for key, name in api_key_map.items()} | {94: "UnregisterController"}
 """The names by number."""
 
 _KEYS = {name.lower(): key for key, name in API_NAMES.items()}
@@ -31,6 +32,11 @@ def api_key_of(api: str | int) -> int:
     if key not in API_NAMES:
         raise OptionError(f"Kafka has no API {api!r}")
     return key
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error: `UNKNOWN_TOPIC_OR_PARTITION`."""
+    return NEWER_ERRORS.get(code) or ErrorCode(code).name.upper()
 
 
 def error_code_of(error: str | int) -> ErrorCode:

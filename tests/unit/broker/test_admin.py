@@ -333,6 +333,15 @@ def test_settings_are_described_in_the_order_of_javas_hash_map(client: WireClien
     ]
 
 
+def test_the_only_controller_stays(running: BrokerThread, client: WireClient) -> None:
+    own = running.broker.node_id
+    answers = [client.call(94, 0, {"controller_id": asked}) for asked in (own, own + 1)]
+    assert [(one.error_code, one.error_message) for one in answers] == [
+        (42, "Controller cannot unregister itself while it is active."),
+        (136, f"Controller ID {own + 1} is not currently registered."),
+    ]
+
+
 def test_settings_of_the_broker_stay_over_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         with start(tmp_path / "data") as running, connect(running) as client:

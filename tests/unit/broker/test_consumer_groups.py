@@ -80,7 +80,7 @@ def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -
     advance(running, 44)
     assert len(described(client).members) == 1
     advance(running, 2)
-    eventually(lambda: epochs(client) == ("Empty", 3, 2, []))
+    eventually(lambda: epochs(client) == ("Empty", 3, 3, []))
     assert int(beat(client, "a", 2).error_code) == UNKNOWN_MEMBER
 
 

@@ -124,7 +124,7 @@ def submit(running: BrokerThread, work: Any) -> None:
 def written(running: BrokerThread, topic_id: UUID) -> list[tuple[int, ...]]:
     """Returns the start offset, and the states that are written down."""
     with connect(running) as client:
-        partition = {"partition": 0, "leader_epoch": -1}
+        partition = {"partition": 0, "leader_epoch": 0}
         message = {"group_id": GROUP, "topics": [{"topic_id": topic_id, "partitions": [partition]}]}
         found = client.call(READ, 0, message).results[0].partitions[0]
     states = [

@@ -158,7 +158,7 @@ def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -
     advance(running, 44)
     assert len(described(client).members) == 1
     advance(running, 2)
-    eventually(lambda: epochs(client) == ("Empty", epoch + 1, epoch, []))
+    eventually(lambda: epochs(client) == ("Empty", epoch + 1, epoch + 1, []))
     assert int(beat(client, "a", epoch).error_code) == UNKNOWN_MEMBER
 
 

@@ -72,3 +72,13 @@ def test_which_records_have_a_letter_fits_beside_a_position() -> None:
     assert list(parse_offsets(text)) == offsets
     assert len(text) < 3_600
     assert list(parse_offsets(format_offsets([]))) == []
+
+
+def test_a_long_value_is_not_quoted_in_full() -> None:
+    said = "[CAST_INVALID_INPUT] The value '" + "a" * 600_000 + "' of the type STRING cannot be cast to INT"
+    found = poison.shortened(said)
+    assert len(found) < 2100
+    assert found.startswith("[CAST_INVALID_INPUT] The value 'aaa")
+    assert found.endswith("aaa' of the type STRING cannot be cast to INT")
+    assert f"... ({len(said) - 2000} characters) ..." in found
+    assert poison.shortened("short") == "short"

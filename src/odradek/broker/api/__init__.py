@@ -236,6 +236,7 @@ ADVERTISED: Mapping[int, tuple[str, range]] = {
     90: ("k90_describe_share_group_offsets", range(2)),
     91: ("k91_alter_share_group_offsets", range(1)),
     92: ("k92_delete_share_group_offsets", range(1)),
+    94: ("k94_unregister_controller", range(1)),
 }
 """Maps an API key to its module and its advertised versions."""
 

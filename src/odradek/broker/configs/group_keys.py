@@ -52,6 +52,15 @@ _SESSION = "How long a member may be silent before it is removed."
 _HEARTBEAT = "How often a member sends a heartbeat."
 _ASSIGNMENT = "How often an assignment is made at most."
 
+_HIDDEN_KEYS = [
+    *(_key(f"{one}.assignor.offload.enable", "true", _HIDDEN, None, BOOLEAN) for one in _TYPES),
+    _key("streams.task.offset.interval.ms", 60_000, _HIDDEN, at_least(1)),
+    _key("streams.num.warmup.replicas", 2, _HIDDEN, at_least(0)),
+    _key("streams.acceptable.recovery.lag", 10_000, _HIDDEN, at_least(0), LONG),
+]
+HIDDEN_KEYS = frozenset(key.name for key in _HIDDEN_KEYS)
+"""The settings that are described only for a group that has them."""
+
 GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
     [
         _key("consumer.session.timeout.ms", 45_000, _SESSION, at_least(1)),
@@ -88,16 +97,10 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
             "errors.deadletterqueue.topic.name", "", "Where dead letters go, which are not written here.", None, STRING
         ),
         _key("errors.deadletterqueue.copy.record.enable", "false", "Whether they have the record.", None, BOOLEAN),
-        *(_key(f"{one}.assignor.offload.enable", "true", _HIDDEN, None, BOOLEAN) for one in _TYPES),
-        _key("streams.task.offset.interval.ms", 60_000, _HIDDEN, at_least(1)),
-        _key("streams.num.warmup.replicas", 2, _HIDDEN, at_least(0)),
-        _key("streams.acceptable.recovery.lag", 10_000, _HIDDEN, at_least(0), LONG),
+        *_HIDDEN_KEYS,
     ]
 )
 """The settings by name."""
-
-HIDDEN_KEYS = frozenset(name for name, key in GROUP_KEYS.items() if key.documentation == _HIDDEN)
-"""The settings that are described only for a group that has them."""
 
 OWN_KEYS = frozenset(
     {

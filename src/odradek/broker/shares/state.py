@@ -202,8 +202,7 @@ class ShareStates:
 
     def _key(self, group_id: str, topic_id: UUID, number: int) -> ShareKey:
         check_storable(group_id)
-        if number < 0:
-            raise RefusedError(ShareErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
+        _check_not_negative("partition id", number)
         return ShareKey(group_id, topic_id, number)
 
     def _check_exists(self, key: ShareKey) -> None:
@@ -231,6 +230,7 @@ class ShareStates:
             RefusedError: There is a newer state.
         """
         key = self._key(group_id, topic_id, partition)
+        _check_not_negative("state epoch", state_epoch)
 
         def make(states: DeliveryStates) -> list[KeyValue]:
             states.check_initialize(key, state_epoch)
@@ -278,6 +278,7 @@ class ShareStates:
             RefusedError: There is no state, or a newer leader.
         """
         key = self._key(group_id, topic_id, partition)
+        _check_not_negative("leader epoch", leader_epoch)
         found = list[ShareSnapshot]()
 
         def make(states: DeliveryStates) -> list[KeyValue]:
@@ -312,6 +313,8 @@ class ShareStates:
             RefusedError: There is no state, or a newer one.
         """
         key = self._key(group_id, topic_id, partition)
+        _check_not_negative("leader epoch", write.leader_epoch)
+        _check_not_negative("state epoch", write.state_epoch)
         shard = await self._shard(key)
 
         def make(states: DeliveryStates) -> list[KeyValue]:
@@ -414,3 +417,8 @@ def _is_over(loading: asyncio.Future[_Shard]) -> bool:
 def _apply(states: DeliveryStates, records: Sequence[KeyValue], first_offset: int) -> None:
     for number, (key, value) in enumerate(records):
         states.replay(key, value, first_offset + number)
+
+
+def _check_not_negative(what: str, number: int) -> None:
+    if number < 0:
+        raise RefusedError(ShareErrorCode.INVALID_REQUEST, f"The {what} cannot be a negative number.")

@@ -69,7 +69,8 @@ def join_request(
     try:
         subscription = yield from read_subscription(protocols[0][1])
     except FormatError as error:
-        raise RefusedError(GroupErrorCode.UNKNOWN_SERVER_ERROR, f"a subscription cannot be read: {error}") from error
+        reason = f"a subscription cannot be read: {error}"
+        raise RefusedError(GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL, reason) from error
     owned: dict[UUID, frozenset[int]] = {}
     for name, numbers in subscription.owned_partitions:
         topic = topics.named(name)

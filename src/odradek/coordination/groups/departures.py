@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from odradek.coordination.groups.consumer import ConsumerGroup, epoch_record, holdings_record, regex_record, removal
+from odradek.coordination.groups.consumer import (
+    ConsumerGroup,
+    epoch_record,
+    holdings_record,
+    regex_record,
+    removal,
+    target_epoch_record,
+)
 from odradek.coordination.groups.heartbeat import HeartbeatRequest, Outcome, Settings, Steps, check_static
 from odradek.coordination.groups.migration import downgrade, downgrades
 from odradek.coordination.groups.modern import GroupRecord
@@ -74,4 +81,7 @@ def remove(
                 matched.subtract(group.regexes[regex].topics)
     found = yield from group_hash(topics, (+names).keys() | (+matched).keys())
     records.append(epoch_record(group.group_id, group.epoch + 1, found))
+    if len(members) == len(group.members):
+        # Nobody is to get anything, which needs no assignor.
+        records.append(target_epoch_record(group.group_id, group.epoch + 1, 0))
     return Outcome(records, known_topics=group.known_topics)

@@ -338,6 +338,8 @@ class Heartbeat:
         group = self._group
         names, matched = self._names(after)
         found = yield from group_hash(self._topics, names.keys() | matched.keys())
+        assignors = (group.assignor(self._settings.assignor, instead=one) for one in (None, (self._known, after)))
+        has_changed = has_changed or len(set(assignors)) > 1
         if has_changed or found != group.metadata_hash:
             self._epoch += 1
             self._records.append(epoch_record(group.group_id, self._epoch, found))

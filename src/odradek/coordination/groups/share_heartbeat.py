@@ -249,4 +249,6 @@ def share_remove(group: ShareGroup, member_id: str, topics: KnownTopics) -> Shar
     found = yield from group_hash(topics, group.names - Counter(member.topic_names))
     epoch = group.epoch + 1
     records = [*share_removal(group.group_id, member_id), share_epoch_record(group.group_id, epoch, found)]
+    if len(group.members) == 1:
+        records.append(share_target_epoch_record(group.group_id, epoch, 0))
     return ShareOutcome(records, epoch=epoch, known_topics=group.known_topics, complete_at=group.complete_at)

@@ -4,8 +4,8 @@
 
 Nothing of a token is in the text of an error: who reads the log must not get to know it.
 
-As in Kafka a token must have `iat` and `exp`; one that names an audience is refused where none is expected. Stricter
-than there: only asymmetric algorithms, no `crit` and no `b64` in the header, no base64 that is not that of RFC 7515.
+As in Kafka a token must have `iat` and `exp`. Stricter than there: only asymmetric algorithms, no `crit` and no `b64`
+in the header, no base64 that is not that of RFC 7515.
 
 Source in Kafka: `BrokerJwtValidator`, `ClaimValidationUtils`, `OAuthBearerUnsecuredJws`.
 """
@@ -150,7 +150,7 @@ class TokenRules(NamedTuple):
     """What the claims of a token must be.
 
     Attributes:
-        audiences: A token must be for one of them; if there are none, it must not name any.
+        audiences: A token must be for one of them; if there are none, it may be for any.
         issuer: Who must have issued it; None for anybody.
         skew_ms: How much clocks may differ.
         scope_claim: The claim with the scopes.
@@ -215,8 +215,6 @@ class TokenRules(NamedTuple):
         named = [found] if isinstance(found, str) else found
         if named is not None and not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
             raise InvalidTokenError("its audience is no string and no list of strings")
-        if named is not None and not self.audiences:
-            raise InvalidTokenError("it is for an audience, and sasl.oauthbearer.expected.audience names none")
         if self.audiences and self.audiences.isdisjoint(named or ()):
             raise InvalidTokenError("it is for another audience")
 

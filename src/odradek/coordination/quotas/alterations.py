@@ -12,7 +12,7 @@ Source in Kafka: `ClientQuotaControlManager`, `ClientQuotasImage` (KIP-546).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import fmod
+from math import fmod, isfinite
 from typing import NamedTuple
 
 from odradek.coordination.errors import QuotaErrorCode, RefusedError
@@ -82,7 +82,7 @@ def check_entity(entity: Mapping[str, str | None], is_address: Callable[[str], b
 
 
 def check_value(entity: Mapping[str, str | None], key: str, value: float) -> None:
-    """Check a quota. NaN passes, as in Kafka.
+    """Check a quota. A folder may have one that is no number, of an older Kafka; none is set.
 
     Raises:
         RefusedError: The key or the value is not valid for such an entity.
@@ -90,6 +90,8 @@ def check_value(entity: Mapping[str, str | None], key: str, value: float) -> Non
     keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
     if key not in keys:
         raise _invalid(f"Invalid configuration key {key}")
+    if not isfinite(value):
+        raise _invalid(f"Quota {key} must be a finite number")
     if value <= 0:
         raise _invalid(f"Quota {key} must be greater than 0")
     whole = keys[key]
@@ -98,12 +100,8 @@ def check_value(entity: Mapping[str, str | None], key: str, value: float) -> Non
     kind, most = whole
     if value > most:
         raise _invalid(f"Proposed value for {key} is too large for {kind}.")
-    if value == value and abs(fmod(value, 1)) > _NEARLY_WHOLE:
+    if abs(fmod(value, 1)) > _NEARLY_WHOLE:
         raise _invalid(f"{key} cannot be a fractional value.")
-
-
-def _is_same(value: float | None, other: float) -> bool:
-    return value == other or (value is not None and value != value and other != other)
 
 
 def altered(
@@ -131,7 +129,7 @@ def altered(
                 records.append(ClientQuotaRecord(entity, key, remove=True))
             continue
         check_value(alteration.entity, key, value)
-        if not _is_same(present.get(key), value):
+        if present.get(key) != value:
             records.append(ClientQuotaRecord(entity, key, value))
     return records
 

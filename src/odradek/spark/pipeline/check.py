@@ -121,6 +121,9 @@ def check_job(path: Path, spark: Callable[[], SparkSession] | None = None) -> li
         found.add(entries[numbers[number]], clash)
     parser = threading.Thread(target=_start_parser, args=(found,), daemon=True)
     if any(check.has_sql for check in checks):
+        # The thread needs it, and so does this one: of two that import it at once, one sees but a part of it.
+        import pyspark  # noqa: F401
+
         parser.start()
     # Other machines are asked for all jobs together.
     for check in checks:

@@ -34,6 +34,8 @@ from odradek.storage.names import TopicPartition
 
 MOST_RECORDS = 1000
 """The most records of one batch that are put aside: to find each takes some runs of the views."""
+_MOST_CHARACTERS = 2000
+"""The longest reason that a dead letter has."""
 _OF_A_FUNCTION = re.compile(r"MALFORMED_RECORD_IN_PARSING|^ *Traceback \(most recent call last\)", re.MULTILINE)
 """What Spark says if a function, or a decoder, fails."""
 _HEADERS = "array<struct<key: string, value: binary>>"
@@ -227,7 +229,16 @@ def _failure(batch: Batch) -> tuple[str, bool] | None:
     if not may_be_of_a_record(told):
         # Otherwise every record would be put aside, for example while the source's broker cannot be reached.
         raise told
-    return told.reason, _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+    return shortened(told.reason), _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+
+
+def shortened(reason: str) -> str:
+    """Return what Spark says without most of a long value that it quotes: a letter has to fit the topic too."""
+    left_out = len(reason) - _MOST_CHARACTERS
+    if left_out <= 0:
+        return reason
+    half = _MOST_CHARACTERS // 2
+    return f"{reason[:half]} ... ({left_out} characters) ... {reason[-half:]}"
 
 
 def _frames(batch: Batch) -> Iterator[DataFrame]:

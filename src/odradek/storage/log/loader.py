@@ -294,8 +294,10 @@ class LogLoader:
     def _lacks_index(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
         if self._was_lost(segment, present):
             return True
-        # Kafka makes an empty index, with which it finds nothing any more.
-        return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
+        # Kafka makes an empty index, with which it finds nothing any more. A damaged segment would be cut: it stays as
+        # it is, as at Kafka.
+        is_lost = (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
+        return is_lost and segment.is_sound()
 
     def _check_start_offset(self, last_base_offset: int) -> None:
         """Check the checkpointed start of a log that was closed in order against its end, before anything is changed.
@@ -471,6 +473,7 @@ class LogLoader:
                 producers.map_end_offset = begin
                 if segment.base_offset in snapshot_at:
                     producers.take_snapshot()
-                replay_producers(segment, producers, begin, end_offset)
+                is_last = number + 1 == len(bases)
+                replay_producers(segment, producers, begin, end_offset, is_last=is_last)
         producers.map_end_offset = end_offset
         producers.take_snapshot()

@@ -249,9 +249,15 @@ def _replay(
     return producers.replay(header, read_marker(segment.data, header) if header.is_control else None)
 
 
-def replay_producers(segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
-    """Apply the batches of a segment from one offset up to another to the producers' state."""
-    for header in segment.scan(locate_batch(segment, start_offset)[1], segment.end().position):
+def replay_producers(
+    segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int, *, is_last: bool
+) -> None:
+    """Apply the batches of a segment from one offset up to another to the producers' state.
+
+    Like Kafka, this passes over batches whose checksum does not hold, but for the last segment, whose end they are.
+    """
+    end = segment.end().position if is_last else segment.size_bytes
+    for header in segment.scan(locate_batch(segment, start_offset)[1], end):
         if header.base_offset >= end_offset:
             break
         if header.has_producer_id and header.last_offset >= start_offset:

@@ -29,6 +29,7 @@ from odradek.storage.formats.producer_snapshot import NONE, read_snapshot
 from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
 from odradek.storage.producers.open_transactions import OpenTransactions
+from odradek.storage.segment.batch_reader import BatchReader, mapped
 from odradek.storage.segment.segment import Segment
 
 _BASE_OFFSET, _LAST_OFFSET = attrgetter("base_offset"), attrgetter("last_offset")
@@ -131,8 +132,9 @@ class Transactions:
         for number, segment in enumerate(segments[first:]):
             if number and segment.base_offset >= end_offset:
                 break
-            known = self._of(segment)
-            unread += segment.end().position - (0 if known is None else known.position)
+            end = _end(segments, first + number)
+            known = self._of(segment, end)
+            unread += end - (0 if known is None else known.position)
         return unread
 
     def of_segment(self, segments: Sequence[Segment], number: int) -> SegmentTransactions:
@@ -146,25 +148,26 @@ class Transactions:
             FormatError: A marker is damaged.
         """
         # Start at the nearest segment before which everything is known: the first one, or one with a snapshot.
-        start, known = number, self._of(segments[number])
+        start, known = number, self._of(segments[number], _end(segments, number))
         while known is None:
             opened = self._open_by_snapshot(segments[start].base_offset)
             if opened is not None or start == 0:
                 known = SegmentTransactions(segments[start].identity, opened or {})
             else:
                 start -= 1
-                known = self._of(segments[start])
-        known = self._read_on(segments[start], known)
+                known = self._of(segments[start], _end(segments, start))
+        known = self._read_on(segments[start], known, _end(segments, start))
         for current in range(start + 1, number + 1):
-            following = self._of(segments[current])
+            end = _end(segments, current)
+            following = self._of(segments[current], end)
             if following is None:
                 following = SegmentTransactions(segments[current].identity, known.open)
-            known = self._read_on(segments[current], following)
+            known = self._read_on(segments[current], following, end)
         return known
 
-    def _of(self, segment: Segment) -> SegmentTransactions | None:
+    def _of(self, segment: Segment, end: int) -> SegmentTransactions | None:
         known = self._known.get(segment)
-        if known is None or known.contents != segment.identity or known.position > segment.end().position:
+        if known is None or known.contents != segment.identity or known.position > end:
             return None
         return known
 
@@ -180,8 +183,7 @@ class Transactions:
             if producer.current_transaction_first_offset != NONE
         }
 
-    def _read_on(self, segment: Segment, known: SegmentTransactions) -> SegmentTransactions:
-        end = segment.end().position
+    def _read_on(self, segment: Segment, known: SegmentTransactions, end: int) -> SegmentTransactions:
         if known.position >= end:
             return known
         opened, aborted, other_aborts = OpenTransactions(known.open), list(known.aborted), list(known.other_aborts)
@@ -197,12 +199,26 @@ class Transactions:
                 aborted.append(transaction)
             else:
                 other_aborts.append((header.producer_id, header.last_offset))
-        if scan.damage is not None:
+        if scan.damage is not None and (scan.position < segment.end().position or _goes_on(segment, scan.position)):
             # Later batches may decide the transactions before them.
             raise scan.damage
         read = SegmentTransactions(known.contents, opened.first_offsets, end, tuple(aborted), tuple(other_aborts))
         self._known[segment] = read
         return read
+
+
+def _end(segments: Sequence[Segment], number: int) -> int:
+    """Return up to where readers get batches of a segment.
+
+    The log ends where its last segment is damaged. In the others a damaged batch hides none behind it.
+    """
+    segment = segments[number]
+    return segment.end().position if number + 1 == len(segments) else segment.size_bytes
+
+
+def _goes_on(segment: Segment, position: int) -> bool:
+    with mapped(segment.path) as data:
+        return next(iter(BatchReader(segment.path, data, lambda _: None, position)), None) is not None
 
 
 def rebuilt_index(

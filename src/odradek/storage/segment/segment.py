@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 from functools import cached_property, partial
@@ -275,6 +276,12 @@ class Segment(Uncopied):
             next_offset=next_offset,
             transactional=transactional,
         )
+
+    def is_sound(self) -> bool:
+        """Whether all of it is whole batches whose checksums hold."""
+        scan = self.scan(check_crc=True)
+        deque(scan, maxlen=0)
+        return scan.damage is None
 
     def read(self, header: BatchHeader) -> list[Record]:
         """Return the records of one batch, control records among them.

@@ -201,16 +201,12 @@ def a_request_may_only_be_checked(target: Target) -> None:
     expect("what is set", _found(target, ("client-id", _EXACT, entity["client-id"])), {})
 
 
-def values_that_are_no_numbers_limit_nobody(target: Target) -> None:
-    """NaN is taken as a quota, and infinity where fractions are; neither throttles anybody."""
-    client = target.connect(client_id=target.name())
-    entity = {"client-id": client.client_id}
-    _set(target, entity, request_percentage=math.inf)
-    expect("NaN", _alter(target, entry(entity, producer_byte_rate=math.nan)), [("NONE", None)])
-    target.pause()
-    topic = target.topic()
-    expect("throttled", _produce(target, client, topic.name, 50_000)[0], 0)
-    _set(target, entity, request_percentage=None, producer_byte_rate=None)
+def values_that_are_no_numbers_are_refused(target: Target) -> None:
+    """NaN and infinity are INVALID_REQUEST."""
+    target.needs_newest()
+    for value in (math.nan, math.inf, -math.inf):
+        answer = _alter(target, entry({"client-id": target.name()}, request_percentage=value))
+        expect(f"{value}", answer, [("INVALID_REQUEST", "Quota request_percentage must be a finite number")])
 
 
 def too_many_changes_are_refused(target: Target) -> None:

@@ -243,13 +243,17 @@ def another_rack_is_no_new_epoch(target: Target) -> None:
     _is_told_without_a_new_epoch(target, "rack_id", "rack_id", "elsewhere")
 
 
-def another_assignor_is_no_new_epoch(target: Target) -> None:
-    """Another assignor that a member wants changes no epoch; it counts from the next assignment on."""
+def another_assignor_is_a_new_epoch(target: Target) -> None:
+    """Another assignor that most members want begins an epoch; one that a member alone wants does not."""
+    target.needs_newest()
     members = Members(target)
     members.join("m")
-    members.beat("m", server_assignor="range")
-    found = members.described()
-    expect("assignor and epoch", (found.assignor_name, found.group_epoch), ("range", 2))
+    found = []
+    for wanted in ("uniform", "range", "range", None):
+        members.beat("m", server_assignor=wanted)
+        group = members.described()
+        found.append((group.assignor_name, group.group_epoch))
+    expect("assignors and epochs", found, [("uniform", 2), *[("range", 3)] * 3])
 
 
 def another_rebalance_timeout_is_no_new_epoch(target: Target) -> None:

@@ -47,6 +47,18 @@ def written_states_are_merged(target: Target) -> None:
     expect("summary", _summary(target, group, topic), (0, 0, 0, 5, 3))
 
 
+def negative_epochs_are_refused(target: Target) -> None:
+    """A state epoch or a leader epoch below 0 is INVALID_REQUEST."""
+    target.needs_newest()
+    member = share_group(target)
+    group, topic = member.group, member.topic
+    expect_error("read", read_state(target, group, topic, leader_epoch=-1).error_code, "INVALID_REQUEST")
+    expect_error("write", write_state(target, group, topic, leader_epoch=-1).error_code, "INVALID_REQUEST")
+    expect_error("state", write_state(target, group, topic, state_epoch=-1).error_code, "INVALID_REQUEST")
+    answer = share_state(target, "InitializeShareGroupState", group, topic, state_epoch=-1, start_offset=0)
+    expect_error("initialize", answer.error_code, "INVALID_REQUEST")
+
+
 def old_epochs_are_fenced(target: Target) -> None:
     """A state epoch or a leader epoch that is older than the known one is fenced."""
     member = share_group(target)

@@ -41,7 +41,7 @@ def initialized(target: Target, group: str, topic: Topic, start_offset: int = 0,
     target.until("the state of the group is initialized", is_done)
 
 
-def read_state(target: Target, group: str, topic: Topic, leader_epoch: int = -1) -> Any:
+def read_state(target: Target, group: str, topic: Topic, leader_epoch: int = 0) -> Any:
     """Return what is written down of a partition."""
     return share_state(target, "ReadShareGroupState", group, topic, leader_epoch=leader_epoch)
 

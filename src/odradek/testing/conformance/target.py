@@ -16,7 +16,7 @@ from odradek.errors import OdradekError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.testing.api_names import api_key_of
+from odradek.testing.api_names import api_key_of, error_name
 from odradek.testing.conformance.means import Means
 from odradek.testing.wire import WireClient
 
@@ -133,7 +133,7 @@ def expect_error(what: str, found: int, wanted: str) -> None:
     Raises:
         UnexpectedError: They differ.
     """
-    expect(what, ErrorCode(found).name.upper(), wanted)
+    expect(what, error_name(found), wanted)
 
 
 def batch(*values: bytes | None, timestamp: int | None = None, key: bytes | None = None, **options: Any) -> bytes:
@@ -226,6 +226,14 @@ class Target(Closing):
         if version is not None and not lowest <= version <= highest:
             raise NotAdvertisedError(f"{api} v{version} is not advertised")
         return highest
+
+    def needs_newest(self) -> None:
+        """Skip the check of what the newest Apache Kafka has added, unless the broker follows that one.
+
+        Raises:
+            NotAdvertisedError: It does not.
+        """
+        self.needs("ApiVersions", 5)
 
     def call(self, api: str, version: int | None = None, *, client: WireClient | None = None, **fields: Any) -> Any:
         """Send a request and return its answer, an object of kio's class.

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from kio.schema.errors import ErrorCode
-
 from odradek.kafka_version import KAFKA_VERSION, OLDER_KAFKA_VERSION
-from odradek.testing.api_names import api_key_of
+from odradek.testing.api_names import api_key_of, error_name
 from odradek.testing.conformance.client_quotas import entry
 from odradek.testing.conformance.suite import add
 from odradek.testing.conformance.target import Target, Topic, batch, expect
@@ -83,7 +81,7 @@ def _version_of(sample: Sample, version: int, target: Target) -> None:
         for step in part.path.split(".") if part.path else ():
             holder = holder[int(step) if step.isdigit() else step]
         for name, wanted in part.fields.items():
-            value = ErrorCode(holder[name]).name.upper() if name.endswith("error_code") else holder[name]
+            value = error_name(holder[name]) if name.endswith("error_code") else holder[name]
             expect(f"{part.path}.{name}".strip("."), value, wanted(sent) if callable(wanted) else wanted)
 
 
@@ -430,6 +428,7 @@ _want("DescribeTopicPartitions", "", next_cursor=None)
 _want("DescribeTopicPartitions", "topics.0", error_code="NONE", name=_first_name)
 _want("DescribeTopicPartitions", "topics.0.partitions.1", error_code="NONE", partition_index=1)
 
+_want("UnregisterController", "", error_code="CONTROLLER_ID_NOT_REGISTERED")
 _SAMPLES = [
     Sample("Produce", range(3, 14), _produce),
     Sample("Fetch", range(4, 19), lambda target, _: target.fetch_fields(_filled(target, b"a"), 0)),
@@ -492,6 +491,7 @@ _SAMPLES = [
     Sample("AlterShareGroupOffsets", range(1), _alter_share_offsets),
     Sample("DeleteShareGroupOffsets", range(1), _delete_share_offsets),
     Sample("ListConfigResources", range(2), _empty),
+    Sample("UnregisterController", range(1), lambda *_: {"controller_id": 77}),
     Sample("DescribeTopicPartitions", range(1), lambda target, _: {"topics": [{"name": target.topic(2).name}]}),
 ]
 _ADVERTISED_FROM = {"Produce": 0}

@@ -9,12 +9,16 @@ import pytest
 from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.records.timestamps import now_ms
+from odradek.storage.log.appender import transaction_marker
 from odradek.storage.log.log import Log
 from odradek.storage.log.log_options import LogOptions
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
 from odradek.storage.topic_config import TopicConfig
+from peers.batches import transactional
 
 TIME = 1_700_000_000_000
 
@@ -126,6 +130,19 @@ def test_what_follows_a_cut_stays_where_the_index_was_lost(tmp_path: Path, *, ha
         assert not log.report.actions
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_lost_time_index_cuts_no_damaged_segment(tmp_path: Path, *, is_clean: bool) -> None:
+    """Kafka makes an empty one; for a sound segment we write it again."""
+    data = bytearray(batch(0) + batch(2) + batch(4))
+    data[len(batch(0)) * 2 - 1] ^= 1
+    path = make(tmp_path / "t-0", 0, bytes(data))
+    path.with_suffix(".index").touch()
+    make(tmp_path / "t-0", 6, batch(6)).with_suffix(".index").touch()
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096), is_clean=is_clean, recovery_point=8)) as log:
+        assert log.log_end_offset == 8
+    assert path.read_bytes() == bytes(data)
+
+
 def test_copies_at_the_end_of_a_segment_stay(tmp_path: Path) -> None:
     """Cut there, they would take the segments after it with them."""
     twice = [batch(0), batch(2), batch(2)]
@@ -170,3 +187,22 @@ def test_an_offset_that_cannot_be_there_is_refused_and_nothing_is_lost(batches: 
     assert raised.value.path == str(path)
     assert path.read_bytes() == b"".join(batches)
     assert last.read_bytes() == batch(20)
+
+
+def test_what_is_behind_damage_in_an_old_segment_counts(tmp_path: Path) -> None:
+    """A transaction behind it, which a later segment aborts; and what its producer has sent."""
+    # Producers that were silent for long are forgotten.
+    now = now_ms()
+    data = bytearray(batch(0) + batch(2))
+    data[-1] ^= 1
+    records = [Record(value=b"a", timestamp=now), Record(value=b"b", timestamp=now)]
+    sent = transactional(records, 7, base_offset=4)
+    make(tmp_path / "t-0", 0, bytes(data), sent).with_suffix(".index").touch()
+    marker = transaction_marker(7, 0, is_commit=False, coordinator_epoch=0, timestamp=now)
+    make(tmp_path / "t-0", 6, (6).to_bytes(8, "big") + marker[8:], batch(7)).with_suffix(".index").touch()
+    with ReadOnlyLog(tmp_path / "t-0") as log:
+        assert [record.offset for record in log.read(4, isolation="read_committed")] == [7, 8]
+        assert log.last_stable_offset == 9
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096), recovery_point=9)) as writable:
+        assert [record.offset for record in writable.read(4, isolation="read_committed")] == [7, 8]
+        assert writable.append_batches(transactional(records, 7)).first_offset == 4
