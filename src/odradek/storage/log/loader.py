@@ -104,8 +104,6 @@ class LogLoader:
         # As the recovery of the last segment left them. A snapshot has the last batch of each; after a crash a client
         # may send any of its last five again.
         self._recovered: ProducerStateManager | None = None
-        # The base offsets of segments whose index was lost: a cut there has no consequences for those after it.
-        self._recovered_alone: set[int] = set()
 
     def load(self) -> LoadedLog:
         """Put the folder in order.
@@ -248,7 +246,6 @@ class LogLoader:
             if lacks_index or (grows and self._is_index_ahead(segment)):
                 self._derive_missing_epochs(self._segments)
                 self._recover_segment(segment, is_last=is_last)
-                self._recovered_alone.add(base_offset)
             self._segments.append(segment)
 
     def _keep_behind_damage(self, segment: Segment) -> None:
@@ -413,8 +410,6 @@ class LogLoader:
         self._derive_missing_epochs(self._segments[:first])
         last = len(self._segments) - 1
         for number in range(first, last + 1):
-            if self._segments[number].base_offset in self._recovered_alone:
-                continue
             if self._recover_segment(self._segments[number], is_last=number == last) > 0:
                 end_offset = self._segments[number].end().next_offset
                 for segment in reversed(self._segments[number + 1 :]):
