@@ -130,6 +130,16 @@ def test_what_follows_a_cut_stays_where_the_index_was_lost(tmp_path: Path, *, ha
         assert not log.report.actions
 
 
+def test_every_recovered_segment_leaves_its_snapshot(tmp_path: Path) -> None:
+    """Those without an offset index are recovered while they are listed; the recovery of what is before starts anew."""
+    for base_offset in (0, 2, 4, 6, 8):
+        path = make(tmp_path / "t-0", base_offset, batch(base_offset))
+        if base_offset not in {2, 4}:
+            path.with_suffix(".index").touch()
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(0))):
+        assert sorted(int(path.stem) for path in path.parent.glob("*.snapshot")) == [2, 4, 6, 8, 10]
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_lost_time_index_cuts_no_damaged_segment(tmp_path: Path, *, is_clean: bool) -> None:
     """Kafka makes an empty one; for a sound segment we write it again."""
