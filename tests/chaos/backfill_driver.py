@@ -161,8 +161,8 @@ def driver_open(path: Path) -> Any:
 def without_spark(patch: Callable[[Any, str, Any], None]) -> None:
     """Let drivers do without Spark what it would do for them."""
     patch(driver, "needed_columns", lambda *_: frozenset())
-    patch(driver, "register_udfs", lambda *_: None)
-    patch(backfills, "register_udfs", lambda *_: None)
+    patch(driver, "prepare", lambda *_: None)
+    patch(backfills, "prepare", lambda *_: None)
     patch(driver, "ParquetSink", LabParquet)
     patch(backfills, "ParquetSink", LabParquet)
     patch(driver, "FolderTopicSink", LabTopic)

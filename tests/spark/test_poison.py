@@ -279,6 +279,45 @@ def test_what_is_not_one_records_fault_is_an_error(folder: Path, spark: SparkSes
     assert letters(folder) == []
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("decorated", ["", "@udf('int')\n"], ids=["plain", "decorated"])
+def test_an_error_whose_text_cannot_be_sent(folder: Path, spark: SparkSession, decorated: str) -> None:
+    """Spark's worker fails at a lone surrogate, and waits for the driver, which waits for the worker."""
+    text = FUNCTIONS.replace('"nine is no number here"', 'value.decode() + "\\udcff"').replace(
+        "def ", f"{decorated}def "
+    )
+    (folder / "poison_functions.py").write_text(f"from pyspark.sql.functions import udf\n{text}", encoding="utf-8")
+    run(
+        folder,
+        spark,
+        JOB.replace("CAST(CAST(value AS STRING) AS INT)", "number_of(value)")
+        + UDF.replace('returns = "int"\n', "" if decorated else 'returns = "int"\n'),
+    )
+    assert numbers(folder) == [0, 1, 3, 7]
+    ((_, value, headers),) = letters(folder)
+    assert value == b"nine"
+    assert (headers["__odradek.errors.message"] or b"").startswith(rb"RuntimeError: ValueError: nine\udcff (")
+
+
+@pytest.mark.parametrize(
+    ("call", "option", "told"),
+    [
+        ("number_of(value, 1)", "", r"number_of with 2 arguments: too many positional arguments"),
+        ("data.id", 'encoding = "utf-99"', r"source.value.options: .*utf-99"),
+    ],
+    ids=["arguments", "option"],
+)
+def test_a_mistake_of_the_job_is_no_records_fault(
+    folder: Path, spark: SparkSession, call: str, option: str, told: str
+) -> None:
+    (folder / "order.ddl").write_text("id INT", encoding="utf-8")
+    text = JOB.replace("CAST(CAST(value AS STRING) AS INT)", call) + UDF
+    text += f'[source.value]\nformat = "json"\nschema = "order.ddl"\noptions = {{ {option} }}\n'
+    with pytest.raises(JobError, match=told):
+        run(folder, spark, text)
+    assert letters(folder) == []
+
+
 def counts(folder: Path) -> list[tuple[int, int]]:
     return sorted((row["number"], row["count"]) for row in pq.read_table(folder / "numbers").to_pylist())
 

@@ -36,7 +36,7 @@ from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.planning import BatchPlan
-from odradek.spark.pipeline.session import register_udfs
+from odradek.spark.pipeline.preparing import prepare
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.traces import batch_attributes
@@ -353,7 +353,7 @@ class BackfillRun(PlainRun):
             if spark is None:
                 spark = session()
                 started = time.monotonic()
-                register_udfs(spark, self.job)
+                prepare(spark, self.job)
             with self.span("batch", attributes=batch_attributes(self.job, planned.ranges)):
                 self._batch(spark, planned, started)
 

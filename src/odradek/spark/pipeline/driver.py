@@ -49,10 +49,11 @@ from odradek.spark.pipeline.observers import observed
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.planning import BatchPlan, plan
 from odradek.spark.pipeline.poison import by_partition, may_be_of_a_record, put_aside
+from odradek.spark.pipeline.preparing import prepare
 from odradek.spark.pipeline.python_sink import PythonSink
 from odradek.spark.pipeline.restarts import FAILURES
 from odradek.spark.pipeline.run import Run
-from odradek.spark.pipeline.session import explain, explained, open_session, register_udfs
+from odradek.spark.pipeline.session import explain, explained, open_session
 from odradek.spark.pipeline.sink import FencedError, Sink, check_held, check_same_topic
 from odradek.spark.pipeline.sink_specs import ParquetSinkSpec, PythonSinkSpec, SinkSpec, SparkSinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.spark_sink import SparkSink
@@ -293,7 +294,7 @@ class PlainRun(Run):
                     spark = session()
                     # The time of a batch is without Spark's start.
                     started = time.monotonic()
-                    register_udfs(spark, self.job)
+                    prepare(spark, self.job)
                 with self.span("batch", attributes=batch_attributes(self.job, planned.ranges)):
                     self._batch(spark, planned, started)
             elif ends_now:

@@ -14,7 +14,6 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from odradek.errors import JobError
-from odradek.spark.pipeline.functions import is_built_in
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.restarts import WorkerLostError
 from odradek.spark.spark_session import session, workers_hint
@@ -42,24 +41,6 @@ def _kept_interrupt() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and handler not in (None, signal.default_int_handler):
         signal.signal(signal.SIGINT, handler)
-
-
-def register_udfs(spark: SparkSession, job: Job) -> None:
-    """Let SQL use the Python functions of a job.
-
-    Raises:
-        JobError: A function is not there, or cannot be used.
-    """
-    for number, udf in enumerate(job.udfs):
-        key = f"udf[{number}]"
-        function = udf.function.load(f"{key}.function")
-        with explained(f"{key}.returns" if udf.returns else key):
-            # A function that is decorated knows what it returns.
-            spark.udf.register(udf.name, function, udf.returns)
-            # Spark looks for its own functions first (`spark.sql.functionResolution.sessionOrder`), and says nothing.
-            is_hidden = ".catalyst." in spark.catalog.getFunction(udf.name).className
-        if is_hidden:
-            raise JobError(is_built_in(udf.name), f"{key}.name")
 
 
 def silence_error_log() -> None:

@@ -22,7 +22,8 @@ from odradek.spark.pipeline.forwarding import forwarded
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.parquet import merged
 from odradek.spark.pipeline.parquet_columns import check_columns, with_dates
-from odradek.spark.pipeline.session import explain, register_udfs, silence_error_log
+from odradek.spark.pipeline.preparing import prepare
+from odradek.spark.pipeline.session import explain, silence_error_log
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.stateful import streaming_frame
 from odradek.spark.spark_session import activated
@@ -49,7 +50,7 @@ def analyse(spark: SparkSession, job: Job) -> Iterator[JobError]:
 
 def _analyse(beside: SparkSession, job: Job) -> Iterator[JobError]:
     try:
-        register_udfs(beside, job)
+        prepare(beside, job)
         if job.state is None:
             for name, frame in views_over(source_frame(beside, job, []), job):
                 frame.createOrReplaceTempView(name)

@@ -38,8 +38,9 @@ from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.lineage import items, kind_of
 from odradek.spark.pipeline.planning import plan
 from odradek.spark.pipeline.poison import PoisonRecord, by_partition, may_be_of_a_record, put_aside
+from odradek.spark.pipeline.preparing import prepare
 from odradek.spark.pipeline.run import Run
-from odradek.spark.pipeline.session import SPARK_FAILURES, explain, explained, register_udfs
+from odradek.spark.pipeline.session import SPARK_FAILURES, explain, explained
 from odradek.spark.pipeline.shared_views import shared_views
 from odradek.spark.pipeline.sink import Sink, check_held, check_same_topic
 from odradek.spark.pipeline.state_folder import StateFolder
@@ -191,7 +192,7 @@ class StatefulRun(Run):
     def _start(self, spark: SparkSession) -> StreamingQuery:
         spec = self.job.state
         assert spec is not None
-        register_udfs(spark, self.job)
+        prepare(spark, self.job)
         _silence_queries(spark)
         reader = spark.readStream.format("odradek").options(**self.job.source)
         reader = reader.option(FIRST_OFFSETS, self.state.first_offsets())
