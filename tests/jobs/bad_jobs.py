@@ -55,6 +55,12 @@ def raising(frame):
 
 def store(frame, batch):
     pass
+
+async def later(value):
+    return 1
+
+def each(value):
+    yield 1
 """
 TRANSFORM_LINE, SINK_LINE, CONSOLE_LINE = 12, 20, 28
 
@@ -364,6 +370,17 @@ ANALYSED = [
         ]
     ),
     _query("SELECT timestamp AS a, offset AS A FROM records", "two columns A")._replace(line=21),
+    _query("SELECT array() AS a FROM records", "array<void>")._replace(line=21),
+    _query("SELECT my_length(value, 1) AS n FROM records", "length(value): too many positional"),
+    _query("SELECT 1 + my_length() AS n FROM records", "length(value): missing a required argument"),
+    _changed("count(*) AS n FROM so_far", "my_length(topic, topic) AS n FROM so_far", 27, "too many"),
+    _added('[spark.conf]\n"spark.sql.session.timeZone" = "Mars/Base"', 1, "timezone"),
+    _added('[spark.conf]\n"spark.sql.parquet.compression.codec" = "bzip9"', 1, "bzip9"),
+    _changed(":length", ":later", 16, "plain function"),
+    _changed(":length", ":each", 16, "plain function"),
+    _added(
+        '[[sink]]\ntype = "python"\nview = "orders"\nfunction = "bad_job_helpers:view"', 4, "called with 2 arguments"
+    ),
     _query("SELECT INTERVAL 1 MONTH AS span FROM records", "Parquet does not have")._replace(line=21),
     _relabelled("SELECT 'x' AS topic, partition, offset, value FROM records", "the column topic of the view sent"),
     _relabelled("SELECT topic, 0 AS partition, offset, value FROM records", "the column partition of the view sent"),
@@ -371,7 +388,9 @@ ANALYSED = [
     _relabelled("SELECT topic, partition, offset, 1 AS value FROM records", "it must be binary or string"),
     _relabelled("SELECT topic, partition, offset, value, 1 AS key FROM records", "it must be binary or string"),
     _relabelled("SELECT topic, partition, offset, value, true AS timestamp FROM records", "it must be timestamp or"),
-    _relabelled("SELECT topic, partition, offset, value, 'x' AS headers FROM records", "it must be array or map"),
+    _relabelled("SELECT topic, partition, offset, value, 'x' AS headers FROM records", "it must be array<struct"),
+    _relabelled("SELECT topic, partition, offset, value, array('a') AS headers FROM records", "it must be array<"),
+    _relabelled("SELECT topic, partition, offset, value, array() AS headers FROM records", "it must be array<struct"),
     _relabelled(
         "SELECT topic, partition, offset, value, 'x' AS target FROM records",
         "it must be integer or",

@@ -302,7 +302,7 @@ def test_an_error_whose_text_cannot_be_sent(folder: Path, spark: SparkSession, d
 @pytest.mark.parametrize(
     ("call", "option", "told"),
     [
-        ("number_of(value, 1)", "", r"number_of with 2 arguments: too many positional arguments"),
+        ("number_of(value, 1)", "", r"other arguments than it takes: number_of\(value\): too many positional"),
         ("data.id", 'encoding = "utf-99"', r"source.value.options: .*utf-99"),
     ],
     ids=["arguments", "option"],

@@ -84,11 +84,12 @@ def check(file: Path, spark: bool, form: str) -> int:
 def _local_session(file: Path) -> SparkSession:
     """Start a local Spark with the settings of a file, whose jobs share it."""
     from odradek.spark.pipeline.job import JobFile
-    from odradek.spark.spark_session import session
+    from odradek.spark.pipeline.session import open_session
 
     report("starting Spark, which takes seconds ...")
-    conf = JobFile.read(file).jobs[0].spark_conf
-    return session(master="local[1]", conf={name: value for name, value in conf.items() if name != "spark.master"})
+    job = JobFile.read(file).jobs[0]
+    conf = {name: value for name, value in job.spark_conf.items() if name != "spark.master"}
+    return open_session(replace(job, spark_master="local[1]", spark_conf=conf))
 
 
 @command.command()

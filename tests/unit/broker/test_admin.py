@@ -335,11 +335,17 @@ def test_settings_are_described_in_the_order_of_javas_hash_map(client: WireClien
 
 def test_the_only_controller_stays(running: BrokerThread, client: WireClient) -> None:
     own = running.broker.node_id
-    answers = [client.call(94, 0, {"controller_id": asked}) for asked in (own, own + 1)]
-    assert [(one.error_code, one.error_message) for one in answers] == [
-        (42, "Controller cannot unregister itself while it is active."),
-        (136, f"Controller ID {own + 1} is not currently registered."),
-    ]
+
+    def answers() -> list[tuple[int, str]]:
+        found = [client.call(94, 0, {"controller_id": asked}) for asked in (own, own + 1)]
+        return [(int(one.error_code), one.error_message) for one in found]
+
+    stays = (42, "Controller cannot unregister itself while it is active.")
+    too_old = "The current MetadataVersion is too old to support controller unregistration."
+    assert answers() == [stays, (35, too_old)]
+    update = {"feature": "metadata.version", "max_version_level": 33, "upgrade_type": 1}
+    client.call(FEATURES, 1, {"timeout_ms": 9, "feature_updates": [update], "validate_only": False})
+    assert answers() == [stays, (136, f"Controller ID {own + 1} is not currently registered.")]
 
 
 def test_settings_of_the_broker_stay_over_a_restart(tmp_path: Path) -> None:

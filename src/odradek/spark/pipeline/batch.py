@@ -180,12 +180,12 @@ def transformed(spark: SparkSession, transform: Transform, key: str) -> DataFram
     Raises:
         JobError: The query or the function fails.
     """
-    key = f"{key}.sql" if transform.python is None else f"{key}.python"
+    key = f"{key}.{transform.kind}"
     try:
         if transform.python is None:
             assert transform.sql is not None
             return spark.sql(transform.sql)
-        frame = transform.python.load(key)(spark.table(transform.input))
+        frame = transform.python.load(key, takes=1)(spark.table(transform.input))
     except (Py4JError, PySparkException) as error:
         raise explain(error, key) from error
     except JobError:

@@ -134,7 +134,11 @@ def check_job(path: Path, spark: Callable[[], SparkSession] | None = None) -> li
     if spark is not None and not found:
         from odradek.spark.pipeline.spark_check import analyse
 
-        session = spark()
+        try:
+            session = spark()
+        except JobError as error:
+            found.add(None, JobError(f"Spark does not start with these settings: {error.reason}", "spark.conf"))
+            return found.sorted()
         for check, number in zip(checks, numbers, strict=True):
             for wrong in analyse(session, check.job):
                 place = re.search(r"\bline (\d+),? pos(?:ition)? \d+", wrong.reason)

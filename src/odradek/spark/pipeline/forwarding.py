@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
@@ -46,10 +46,10 @@ _STAYING = frozenset(
 )
 """The nodes of a plan that leave each row in the task that read it, and in its order."""
 _INTEGERS = ("integer", "long", "short", "byte")
+_BYTES = ("binary", "string")
 _TYPES = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    "headers": ("array", "map"),
+    "key": _BYTES,
+    "value": _BYTES,
     "timestamp": ("timestamp", "timestamp_ntz", *_INTEGERS),
 }
 
@@ -94,6 +94,22 @@ def _check_types(schema: StructType, spec: TopicSinkSpec, description: str) -> N
                 f"{description}: the column {field.name} of the view {spec.view} is {field.dataType.simpleString()}; "
                 f"it must be {' or '.join(kinds)}"
             )
+        if field.name == "headers" and not _are_headers(field.dataType):
+            raise SinkError(
+                f"{description}: the column headers of the view {spec.view} is {field.dataType.simpleString()}; it "
+                "must be array<struct<key: string, value: binary>> or map<string, binary>"
+            )
+
+
+def _are_headers(kind: DataType) -> bool:
+    if isinstance(kind, NullType):
+        return True
+    pair: dict[str, DataType] = {}
+    if isinstance(kind, MapType):
+        pair = {"key": kind.keyType, "value": kind.valueType}
+    elif isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
+        pair = {field.name: field.dataType for field in kind.elementType.fields}
+    return pair.keys() == {"key", "value"} and all(part.typeName() in (*_BYTES, "void") for part in pair.values())
 
 
 def by_partition(frame: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import sys
 import traceback
@@ -22,6 +23,7 @@ from typing import Any
 
 from odradek.errors import JobError
 from odradek.spark.options import nearest
+from odradek.spark.pipeline.told_function import refused_call
 from odradek.spark.pipeline.value_format import RECORDS_VIEW
 
 _FOLDERS: set[Path] = set()
@@ -58,14 +60,15 @@ class FunctionName:
     def __str__(self) -> str:
         return f"{self.module}:{self.name}"
 
-    def load(self, key: str) -> Callable[..., Any]:
+    def load(self, key: str, takes: int | None = None) -> Callable[..., Any]:
         """Import the module and return the function.
 
         Args:
             key: The key of the job's file that names it, for errors.
+            takes: With how many arguments it will be called; None if it is not known.
 
         Raises:
-            JobError: There is no such function, or the module cannot be imported.
+            JobError: There is no such function, it cannot be called like that, or the module cannot be imported.
         """
         self._search_folder()
         try:
@@ -77,6 +80,10 @@ class FunctionName:
         function = getattr(module, self.name, None)
         if not callable(function):
             raise JobError(self._missing(vars(module)), key)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise JobError(f"{self} must be a plain function: nothing awaits it, or asks it for more", key)
+        if takes is not None and (wrong := refused_call(function, (None,) * takes, {})) is not None:
+            raise JobError(f"{self} is called with {takes} arguments: {wrong}", key)
         self._send_by_value()
         loaded: Callable[..., Any] = function
         return loaded
@@ -141,6 +148,11 @@ class Transform:
     sql: str | None = None
     python: FunctionName | None = None
     input: str = RECORDS_VIEW
+
+    @property
+    def kind(self) -> str:
+        """The key that says what it gives."""
+        return "sql" if self.python is None else "python"
 
 
 @dataclass(frozen=True)

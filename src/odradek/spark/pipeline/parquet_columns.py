@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     DateType,
     IntegralType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -149,9 +150,14 @@ def file_columns(schema: StructType, spec: ParquetSinkSpec) -> StructType:
 
 def _is_of_parquet(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
-        return _is_of_parquet(kind.elementType)
+        return _is_part(kind.elementType, has_null=kind.containsNull)
     if isinstance(kind, MapType):
-        return _is_of_parquet(kind.keyType) and _is_of_parquet(kind.valueType)
+        return _is_part(kind.keyType, has_null=False) and _is_part(kind.valueType, has_null=kind.valueContainsNull)
     if isinstance(kind, StructType):
         return bool(kind.fields) and all(_is_of_parquet(field.dataType) for field in kind.fields)
     return not isinstance(kind, YearMonthIntervalType | CalendarIntervalType)
+
+
+def _is_part(kind: DataType, *, has_null: bool) -> bool:
+    """Whether arrays and maps of a type can be written; `array()` has elements of a type without any value."""
+    return _is_of_parquet(kind) and (has_null or not isinstance(kind, NullType))

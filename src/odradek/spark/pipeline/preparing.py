@@ -32,7 +32,7 @@ def prepare(spark: SparkSession, job: Job) -> None:
         with explained(f"{key}.returns" if udf.returns else key):
             spark.udf.register(udf.name, function, udf.returns)
             # Spark looks for its own functions first (`spark.sql.functionResolution.sessionOrder`), and says nothing.
-            is_hidden = ".catalyst." in spark.catalog.getFunction(udf.name).className
+            is_hidden = ".catalyst." in (spark.catalog.getFunction(udf.name).className or "")
         if is_hidden:
             raise JobError(is_built_in(udf.name), f"{key}.name")
     if job.value is not None:

@@ -59,8 +59,8 @@ class PythonSink(Sink):
         self._key = key
         self.description = f"python {spec.function}"
         self.on_held = spec.on_held
-        self._store = spec.function.load(f"{key}.function")
-        self._positions = None if spec.positions is None else spec.positions.load(f"{key}.positions")
+        self._store = spec.function.load(f"{key}.function", takes=2)
+        self._positions = None if spec.positions is None else spec.positions.load(f"{key}.positions", takes=0)
 
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return what the function says that it has stored."""

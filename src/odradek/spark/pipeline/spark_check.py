@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from odradek.errors import JobError, OdradekError
@@ -23,9 +21,11 @@ from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.parquet import merged
 from odradek.spark.pipeline.parquet_columns import check_columns, with_dates
 from odradek.spark.pipeline.preparing import prepare
-from odradek.spark.pipeline.session import explain, silence_error_log
+from odradek.spark.pipeline.python_sink import PythonSink
+from odradek.spark.pipeline.session import SPARK_FAILURES, explain, silence_error_log
 from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.stateful import streaming_frame
+from odradek.spark.pipeline.told_function import refused_call
 from odradek.spark.spark_session import activated
 
 
@@ -39,8 +39,12 @@ def analyse(spark: SparkSession, job: Job) -> Iterator[JobError]:
     silence_error_log()
     beside = spark.newSession()
     for name, value in job.spark_conf.items():
-        if beside.conf.isModifiable(name):
-            beside.conf.set(name, value)
+        try:
+            if beside.conf.isModifiable(name):
+                beside.conf.set(name, value)
+        except SPARK_FAILURES as error:
+            yield explain(error, "spark.conf")
+            return
     try:
         yield from _analyse(beside, job)
     finally:
@@ -52,17 +56,19 @@ def _analyse(beside: SparkSession, job: Job) -> Iterator[JobError]:
     try:
         prepare(beside, job)
         if job.state is None:
-            for name, frame in views_over(source_frame(beside, job, []), job):
+            keys = ("", *(f"transform[{number}].{each.kind}" for number, each in enumerate(job.transforms)))
+            for key, (name, frame) in zip(keys, views_over(source_frame(beside, job, []), job), strict=True):
+                _check_calls(frame, job, key)
                 frame.createOrReplaceTempView(name)
         else:
             _analyse_state(beside, job)
-    except (OdradekError, Py4JError, PySparkException) as error:
+    except (OdradekError, *SPARK_FAILURES) as error:
         yield _told(error, "state" if job.state is not None else "transform")
         return
     for number, sink in enumerate(job.sinks):
         try:
-            _analyse_sink(beside, sink, f"sink[{number}]")
-        except (OdradekError, Py4JError, PySparkException) as error:
+            _analyse_sink(beside, job, sink, f"sink[{number}]")
+        except (OdradekError, *SPARK_FAILURES) as error:
             yield _told(error, f"sink[{number}]")
 
 
@@ -76,19 +82,55 @@ def _analyse_state(spark: SparkSession, job: Job) -> None:
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
     streaming, later = job.stateful_transforms()
+    _check_calls(frame, job, "transform")
     _without_rows(spark, frame).createOrReplaceTempView(streaming[-1].view)
     for number, transform in enumerate(later, len(streaming)):
         transformed(spark, transform, f"transform[{number}]").createOrReplaceTempView(transform.view)
+
+
+def _check_calls(frame: DataFrame, job: Job, key: str) -> None:
+    """Check how many arguments a query gives to the job's functions.
+
+    Args:
+        frame: What it gives.
+        job: The job.
+        key: The key of the query.
+
+    Raises:
+        JobError: A function takes others.
+    """
+    functions = {udf.name.lower(): (number, udf) for number, udf in enumerate(job.udfs)}
+    plans = [frame._jdf.queryExecution().analyzed()] if functions else []
+    while plans:
+        plan = plans.pop()
+        # What is in a view was looked at when it was made.
+        if plan.nodeName() != "View":
+            plans += _each(plan.children())
+        expressions = _each(plan.expressions())
+        while expressions:
+            expression = expressions.pop()
+            given = _each(expression.children())
+            expressions += given
+            if expression.nodeName() == "PythonUDF" and expression.name().lower() in functions:
+                number, udf = functions[expression.name().lower()]
+                names = [each.key() for each in given if each.nodeName() == "NamedArgumentExpression"]
+                function = udf.function.load(f"udf[{number}].function")
+                if (wrong := refused_call(function, given[len(names) :], dict.fromkeys(names))) is not None:
+                    raise JobError(f"{udf.name} is called with other arguments than it takes: {wrong}", key)
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def _without_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
     return spark.createDataFrame([], frame.schema)
 
 
-def _analyse_sink(spark: SparkSession, sink: SinkSpec, key: str) -> None:
+def _analyse_sink(spark: SparkSession, job: Job, sink: SinkSpec, key: str) -> None:
     match sink:
         case ConsoleSinkSpec():
-            _of_key(f"{key}.sql", lambda: spark.sql(sink.sql))
+            _of_key(f"{key}.sql", lambda: _check_calls(spark.sql(sink.sql), job, f"{key}.sql"))
         case TopicSinkSpec():
             target = f"topic {sink.topic}" if sink.topic is not None else f"topics by {sink.topic_column}"
             _of_key(f"{key}.view", lambda: forwarded(spark, sink, target, is_by_record=False))
@@ -100,16 +142,14 @@ def _analyse_sink(spark: SparkSession, sink: SinkSpec, key: str) -> None:
             if sink.merge is not None:
                 _of_key(f"{key}.merge", lambda: merged(frame, sink))
         case PythonSinkSpec():
-            sink.function.load(f"{key}.function")
-            if sink.positions is not None:
-                sink.positions.load(f"{key}.positions")
+            PythonSink(sink, key)
 
 
 def _of_key(key: str, ask: Callable[[], object]) -> None:
     """Name the key in the errors of what asks Spark."""
     try:
         ask()
-    except (OdradekError, Py4JError, PySparkException) as error:
+    except (OdradekError, *SPARK_FAILURES) as error:
         raise _told(error, key) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any
 
@@ -35,9 +35,8 @@ class ToldFunction:
         try:
             return self._function(*values, **named)
         except Exception as error:
-            if isinstance(error, TypeError) and (wrong := self._takes_others(values, named)) is not None:
-                count = len(values) + len(named)
-                raise JobError(f"a query calls {self._name} with {count} arguments: {wrong}") from error
+            if isinstance(error, TypeError) and (wrong := refused_call(self._function, values, named)) is not None:
+                raise JobError(f"a query calls a function with other arguments than it takes: {wrong}") from error
             try:
                 traceback.format_exc().encode()
             except UnicodeEncodeError:
@@ -46,16 +45,16 @@ class ToldFunction:
                 raise told.with_traceback(error.__traceback__) from None
             raise
 
-    @property
-    def _name(self) -> str:
-        return getattr(self._function, "__name__", type(self._function).__name__)
 
-    def _takes_others(self, values: tuple[Any, ...], named: dict[str, Any]) -> str | None:
-        try:
-            inspect.signature(self._function).bind(*values, **named)
-        except TypeError as error:
-            return str(error)
-        except ValueError:
-            # A function of C does not say what it takes.
-            return None
+def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Mapping[str, Any]) -> str | None:
+    """Say why a function cannot be called with some arguments; None if it can be, or does not say what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # One that is written in C.
         return None
+    try:
+        signature.bind(*values, **named)
+    except TypeError as error:
+        return f"{getattr(function, '__name__', function)}{signature}: {error}"
+    return None

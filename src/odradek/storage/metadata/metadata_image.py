@@ -57,6 +57,7 @@ _SCRAM_SINCE = 11
 _DELEGATION_TOKENS_SINCE = 14
 _DIRECTORIES_SINCE = 17
 _ELIGIBLE_LEADER_REPLICAS_SINCE = 23
+_CONTROLLER_UNREGISTRATION_SINCE = 33
 
 
 class ConfigResource(NamedTuple):
@@ -203,6 +204,11 @@ class MetadataImage:
     def has_delegation_tokens(self) -> bool:
         """Whether this `metadata.version` has delegation tokens."""
         return self.features.get(METADATA_VERSION, 0) >= _DELEGATION_TOKENS_SINCE
+
+    @property
+    def has_controller_unregistration(self) -> bool:
+        """Whether this `metadata.version` lets controllers be unregistered."""
+        return self.features.get(METADATA_VERSION, 0) >= _CONTROLLER_UNREGISTRATION_SINCE
 
     @property
     def has_eligible_leader_replicas(self) -> bool:
