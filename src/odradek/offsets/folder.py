@@ -69,6 +69,11 @@ class FolderOffsetStore(OffsetStore):
         except (FormatError, LogError, BrokerError) as error:
             raise OffsetStoreError(f"{self.address}: {error}") from error
 
+    def unknown(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those partitions that the folder does not have."""
+        with LogDirectory(self.path) as logs:
+            return {name for name in partitions if name not in logs}
+
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Append the offsets, under the folder's lock, if the group still has the expected version."""
         return self._append(expected, lambda group: group.committed(positions, new_version()))

@@ -136,6 +136,15 @@ class KafkaOffsetStore(OffsetStore):
             except (errors.KafkaError, OSError) as error:
                 self._wait_or_raise(error, deadline)
 
+    def unknown(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those partitions that the broker does not have."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._group.unknown(partitions, deadline)
+            except (errors.KafkaError, OSError) as error:
+                self._wait_or_raise(error, deadline)
+
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Commit as the only member of the group, if its offsets still have the expected version."""
         version = new_version()

@@ -34,7 +34,8 @@ _OF_SPARK = re.compile(
 _FIELDS = ("topic", "partition", "fromOffset", "untilOffset")
 _ENDS = ("untilOffset", "until_offset", "until", "endOffset", "end")
 _TOKEN = re.compile(
-    r"""(?P<mark>[][{}(),:])|[uU]?(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<number>\d{1,19})[lL]?(?![\w.])""", re.ASCII
+    r"""(?P<mark>[][{}(),:])|[uU]?(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<number>0|[1-9]\d{0,18})[lL]?(?![\w.])""",
+    re.ASCII,
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _MOST_NESTED = 3

@@ -233,6 +233,14 @@ class OffsetStore(Closing, ABC):
     def close(self) -> None:
         """Close what the store holds open. May be called twice."""
 
+    def unknown(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those partitions of which no position can be stored: a broker or a log directory has to have them.
+
+        Raises:
+            OffsetStoreError: The store cannot be reached in time.
+        """
+        return set()
+
     def claim(self) -> Positions:
         """Load the positions and claim the group: from now on every commit that expects an earlier load fails.
 

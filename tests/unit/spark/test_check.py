@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek.spark.pipeline.check import check_job
 from odradek.spark.pipeline.job_lines import JobLines
 from peers.kafka_fixture import KafkaFixture
@@ -57,6 +58,16 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
     job.write_text(SOUND, encoding="utf-8")
     assert check_job(job) == []
     assert sorted(path.name for path in job.parent.iterdir()) == ["job.toml", "log-dir"]
+
+
+def test_a_store_that_cannot_take_the_positions(job: Path) -> None:
+    odradek.open(job.parent / "other").close()
+    store = f'"folder://{job.parent}/other?group=words"\nreset = "none"'
+    job.write_text(SOUND.replace('"file:offsets.json"', store), encoding="utf-8")
+    assert [(found.line, found.key, found.reason) for found in check_job(job)] == [
+        (8, "offsets.store", "it cannot keep positions of keyed: it has no keyed-0 itself"),
+        (9, "offsets.reset", "the store has no positions of the job, so it cannot start by none"),
+    ]
 
 
 @pytest.mark.sampled

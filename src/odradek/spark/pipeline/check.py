@@ -321,11 +321,15 @@ class _JobCheck:
         options = {"timeout_ms": PATIENCE_MS, **self.job.offset_store_options}
         with open_store(self.job.offset_store, options) as store:
             try:
-                store.load()
+                if not store.load() and self.job.reset == "none":
+                    self._found("offsets.reset", "the store has no positions of the job, so it cannot start by none")
             except OffsetStoreUnavailableError as error:
                 # A new broker makes the topic of the offsets when it is first asked for them.
                 if type(error.__cause__).__name__ not in _NO_COORDINATOR_YET:
                     raise
+            source = self.job.source_options()
+            for name in sorted(store.unknown(source.partitions or [TopicPartition(name, 0) for name in source.topics])):
+                self._found("offsets.store", f"it cannot keep positions of {name.topic}: it has no {name} itself")
 
     def _folder_topics(self, options: SourceOptions, folder: Path) -> None:
         if not folder.is_dir():
