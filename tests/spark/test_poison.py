@@ -299,6 +299,19 @@ def test_an_error_whose_text_cannot_be_sent(folder: Path, spark: SparkSession, d
     assert (headers["__odradek.errors.message"] or b"").startswith(rb"RuntimeError: ValueError: nine\udcff (")
 
 
+def test_a_record_that_ends_the_worker_is_found_after_three_restarts(folder: Path, spark: SparkSession) -> None:
+    text = FUNCTIONS.replace('raise ValueError("nine is no number here")', "os._exit(1)")
+    (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")
+    restarts: list[str] = []
+    job = Job.parse(JOB.replace("CAST(CAST(value AS STRING) AS INT)", "number_of(value)") + UDF, folder)
+    Pipeline(job, spark, on_restart=lambda error, _: restarts.append(str(error))).run()
+    assert len(restarts) == 3
+    assert numbers(folder) == [0, 1, 3, 7]
+    ((_, value, headers),) = letters(folder)
+    assert value == b"nine"
+    assert (headers["__odradek.errors.message"] or b"").startswith(b"a Python worker of Spark ended")
+
+
 @pytest.mark.parametrize(
     ("call", "option", "told"),
     [

@@ -171,6 +171,7 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
         "UnknownCoordinatorRecordError",
         "UnknownKeyError",
         "UnknownPathError",
+        "WorkerEndedError",
         "WorkerLostError",
     }
 

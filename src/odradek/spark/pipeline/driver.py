@@ -51,7 +51,7 @@ from odradek.spark.pipeline.planning import BatchPlan, plan
 from odradek.spark.pipeline.poison import by_partition, may_be_of_a_record, put_aside
 from odradek.spark.pipeline.preparing import prepare
 from odradek.spark.pipeline.python_sink import PythonSink
-from odradek.spark.pipeline.restarts import FAILURES
+from odradek.spark.pipeline.restarts import FAILURES, WORKER_ATTEMPTS, WorkerEndedError
 from odradek.spark.pipeline.run import Run
 from odradek.spark.pipeline.session import explain, explained, open_session
 from odradek.spark.pipeline.sink import FencedError, Sink, check_held, check_same_topic
@@ -111,6 +111,7 @@ class Pipeline:
         self._stopping = StopRequest()
         self._watch = TransactionWatch(self._options.isolation)
         self._store: ClaimedStore | None = None
+        self._lost_workers = 0
 
     @property
     def positions(self) -> Positions:
@@ -140,7 +141,7 @@ class Pipeline:
 
         def report(batch: BatchReport) -> None:
             nonlocal done, failures
-            done, failures = done + 1, 0
+            done, failures, self._lost_workers = done + 1, 0, 0
             if on_batch is not None:
                 on_batch(replace(batch, number=done))
 
@@ -151,6 +152,7 @@ class Pipeline:
                         self._run(report, follow_s, observers)
                 except FAILURES as error:
                     failures += 1
+                    self._lost_workers = self._lost_workers + 1 if isinstance(error, WorkerEndedError) else 0
                     wait_s = self.job.restart.wait_s(error, failures)
                     if wait_s is None or self._stopping.is_made:
                         raise
@@ -232,6 +234,7 @@ class Pipeline:
             on_look=partial(observers.looked, topics),
             on_batch=report,
             span=observers.span,
+            lost_workers=self._lost_workers,
         )
 
     def _session(self) -> SparkSession:
@@ -386,7 +389,8 @@ class PlainRun(Run):
                 self.store.check_owner(patiently=False)
                 if not isinstance(error, OdradekError):
                     raise explain(error) from error
-                if not excluded and may_be_of_a_record(error):
+                is_in_doubt = isinstance(error, WorkerEndedError) and self.lost_workers >= WORKER_ATTEMPTS
+                if not excluded and (is_in_doubt or may_be_of_a_record(error)):
                     excluded = self._put_aside(error, spark, planned, what)
                 elif not isinstance(error, FencedError) or attempt + 1 == _MOST_ATTEMPTS:
                     raise

@@ -4,6 +4,9 @@ Spark does not say which row failed, so ranges of offsets are halved until one r
 
     [0, 8)  fails      [0, 4)  works      [4, 8)  fails      [4, 6)  fails      [4, 5)  works      [5, 6)  fails
 
+A record may also end the Python worker, such as by a crash of a library. A worker may end for other reasons, too: such
+a range has to fail twice.
+
 What is found depends on the records and the views alone. After a crash the same records are found again, and the
 transactions of the dead letters say which of them were sent.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,7 +29,7 @@ from odradek.errors import JobError, OdradekError
 from odradek.spark.pipeline.batch import Batch, is_one_of
 from odradek.spark.pipeline.forwarding import DEAD_LETTER_HEADER, forwarded, plan_nodes
 from odradek.spark.pipeline.letters import LETTER_HEADERS
-from odradek.spark.pipeline.restarts import WorkerLostError
+from odradek.spark.pipeline.restarts import WorkerEndedError, WorkerLostError
 from odradek.spark.pipeline.session import explain, explained
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.pipeline.sink_specs import LETTERS_VIEW, ORIGIN_COLUMNS, ConsoleSinkSpec, TopicSinkSpec
@@ -61,7 +65,7 @@ class PoisonRecord(NamedTuple):
 def may_be_of_a_record(error: Exception) -> bool:
     """Whether an error may come from a record: Spark raised it while it computed rows, and nothing of ours did.
 
-    A worker that was killed says nothing of the records that it had: the batch is repeated, see `restarts`.
+    A worker that was lost says nothing of the records that it had: the batch is repeated, see `restarts`.
     """
     cause = error.__cause__
     if not isinstance(cause, Py4JJavaError | PySparkException) or isinstance(cause, AnalysisException):
@@ -96,7 +100,8 @@ def put_aside(
         view = ConsoleSinkSpec(f"SELECT * FROM {transforms[-1].view}")  # noqa: S608 - its name is checked
         batch = replace(batch, job=replace(job, state=None, transforms=transforms, sinks=(view,)))
     found: list[PoisonRecord] = []
-    for each in find_poison(batch, 1 if job.on_invalid == "error" else MOST_RECORDS + 1):
+    ends_worker = isinstance(error, WorkerEndedError)
+    for each in find_poison(batch, 1 if job.on_invalid == "error" else MOST_RECORDS + 1, ends_worker=ends_worker):
         found.append(each)
         # Each takes some runs of the views, so many of them take long.
         last = f"the last at offset {each.offset} of {each.topic_partition}"
@@ -131,30 +136,39 @@ def _takes_groups(batch: Batch) -> bool:
     return bool(calls and groups) and calls[0] < groups[-1]
 
 
-def find_poison(batch: Batch, most: int) -> Iterator[PoisonRecord]:
-    """Yield the records that make the views of a batch fail, up to a limit; none if the cause is not single records."""
-    return islice(_search(batch, list(batch.ranges), fails=True), most)
+def find_poison(batch: Batch, most: int, *, ends_worker: bool = False) -> Iterator[PoisonRecord]:
+    """Yield the records that make the views of a batch fail, up to a limit; none if the cause is not single records.
+
+    Args:
+        batch: The batch.
+        most: The limit.
+        ends_worker: Whether a record may have ended the Python worker; else the loss of one is an error.
+    """
+    return islice(_search(partial(_failure, ends_worker=ends_worker), batch, list(batch.ranges), fails=True), most)
 
 
-def _search(batch: Batch, ranges: list[OffsetRange], *, fails: bool) -> Generator[PoisonRecord, None, bool]:
+def _search(
+    failure_of: Callable[[Batch], tuple[str, bool] | None], batch: Batch, ranges: list[OffsetRange], *, fails: bool
+) -> Generator[PoisonRecord, None, bool]:
     """Yield the records among ranges of a batch that make it fail; return whether the ranges fail.
 
     Args:
+        failure_of: Returns why a batch fails.
         batch: The batch.
         ranges: The ranges.
         fails: Whether they are known to fail, so that their halves are tried at once.
     """
     first, second = _halves(ranges)
     if not (fails and first):
-        failure = _failure(replace(batch, ranges=ranges))
+        failure = failure_of(replace(batch, ranges=ranges))
         if failure is None:
             return False
         if not first:
             (name, offset, _), *_ = second
             yield PoisonRecord(name, offset, *failure)
             return True
-    first_fails = yield from _search(batch, first, fails=False)
-    yield from _search(batch, second, fails=not first_fails)
+    first_fails = yield from _search(failure_of, batch, first, fails=False)
+    yield from _search(failure_of, batch, second, fails=not first_fails)
     return True
 
 
@@ -209,12 +223,28 @@ def _halves(ranges: list[OffsetRange]) -> tuple[list[OffsetRange], list[OffsetRa
     return [OffsetRange(name, start, middle)] if middle > start else [], [OffsetRange(name, middle, end)]
 
 
-def _failure(batch: Batch) -> tuple[str, bool] | None:
+def _failure(batch: Batch, *, ends_worker: bool) -> tuple[str, bool] | None:
     """Compute what the sinks read of a batch, and write it nowhere.
+
+    Args:
+        batch: The batch.
+        ends_worker: Whether it may end the Python worker.
 
     Returns:
         Why it fails, and whether in a function, or a decoder; None if it does not fail.
     """
+    told = _error_of(batch)
+    if ends_worker and isinstance(told, WorkerEndedError):
+        told = _error_of(batch)
+    if told is None:
+        return None
+    if not (may_be_of_a_record(told) or (ends_worker and isinstance(told, WorkerEndedError))):
+        # Otherwise every record would be put aside, for example while the source's broker cannot be reached.
+        raise told
+    return shortened(told.reason), _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+
+
+def _error_of(batch: Batch) -> JobError | None:
     try:
         with batch.views():
             for frame in _frames(batch):
@@ -222,14 +252,10 @@ def _failure(batch: Batch) -> tuple[str, bool] | None:
     except (Py4JError, PySparkException) as error:
         told = explain(error)
         told.__cause__ = error
+        return told
     except JobError as error:
-        told = error
-    else:
-        return None
-    if not may_be_of_a_record(told):
-        # Otherwise every record would be put aside, for example while the source's broker cannot be reached.
-        raise told
-    return shortened(told.reason), _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+        return error
+    return None
 
 
 def shortened(reason: str) -> str:

@@ -1,7 +1,8 @@
 """When a job that failed is started again, by the same process.
 
     another driver has taken over          never: the two would take the job from each other without end
-    a Python worker of Spark was lost      at once, up to three times in a row, whatever the job's file says
+    a Python worker of Spark was lost      at once, up to three times in a row, whatever the job's file says; then the
+                                           record that ends it is looked for
     anything else                          after `backoff`, twice that, and so on, up to `attempts` times in a row
 
 A finished batch resets the count. The next run repeats the batch that failed; sinks skip what they hold.
@@ -15,12 +16,16 @@ from odradek.errors import CommitConflictError, JobError, OdradekError
 
 FAILURES = (OdradekError, OSError, ImportError, RecursionError)
 """What ends a job; all else is a mistake of ours."""
-_WORKER_ATTEMPTS = 3
+WORKER_ATTEMPTS = 3
 _MOST_WAIT_S = 600.0
 
 
 class WorkerLostError(JobError):
     """A Python worker of Spark ended in the middle of a batch, or did not start in time."""
+
+
+class WorkerEndedError(WorkerLostError):
+    """A Python worker of Spark ended in the middle of a batch."""
 
 
 @dataclass(frozen=True)
@@ -46,5 +51,5 @@ class Restart:
             return None
         if failures <= self.attempts:
             return min(self.backoff_ms / 1000 * 2.0 ** min(failures - 1, 30), _MOST_WAIT_S)
-        is_lost = isinstance(failure, WorkerLostError) and failures <= _WORKER_ATTEMPTS
+        is_lost = isinstance(failure, WorkerLostError) and failures <= WORKER_ATTEMPTS
         return 0.0 if is_lost else None

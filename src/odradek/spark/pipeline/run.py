@@ -36,6 +36,7 @@ class Run:
         on_look: Called with the positions, and where the partitions end.
         on_batch: Called after each batch that read something.
         span: Measures the steps of a batch.
+        lost_workers: How many runs in a row before this one have ended with a lost worker.
         number: How many batches are done.
     """
 
@@ -50,6 +51,7 @@ class Run:
     on_look: Callable[[Positions, Mapping[TopicPartition, int]], None] = _nothing
     on_batch: Callable[[BatchReport], None] = _nothing
     span: Span = no_span
+    lost_workers: int = 0
     number: int = field(default=0, init=False)
 
     @property

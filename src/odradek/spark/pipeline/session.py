@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from odradek.errors import JobError
 from odradek.spark.pipeline.job import Job
-from odradek.spark.pipeline.restarts import WorkerLostError
+from odradek.spark.pipeline.restarts import WorkerEndedError, WorkerLostError
 from odradek.spark.spark_session import session, workers_hint
 
 
@@ -95,7 +95,7 @@ def explain(error: Exception, key: str | None = None) -> JobError:
     if ours:
         return JobError(ours[-1], key)
     if "Python worker exited unexpectedly" in text:
-        return WorkerLostError(
+        return WorkerEndedError(
             "a Python worker of Spark ended: a function, or a library that it calls, has ended the process, or the "
             "system has because its memory was full",
             key,
