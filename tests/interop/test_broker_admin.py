@@ -218,6 +218,29 @@ def quorum(about: str, topic: str) -> Case:
 
 LONG = "x" * 250
 
+GROUP_LIMITS = [
+    ("consumer.heartbeat.interval.ms", "4999"),
+    ("consumer.heartbeat.interval.ms", "15001"),
+    ("consumer.session.timeout.ms", "60001"),
+    ("consumer.assignment.interval.ms", "15001"),
+    ("share.heartbeat.interval.ms", "4999"),
+    ("share.session.timeout.ms", "60001"),
+    ("share.record.lock.duration.ms", "60001"),
+    ("share.delivery.count.limit", "11"),
+    ("share.partition.max.record.locks", "10001"),
+    ("share.assignment.interval.ms", "15001"),
+    ("streams.heartbeat.interval.ms", "4999"),
+    ("streams.session.timeout.ms", "60001"),
+    ("streams.num.standby.replicas", "3"),
+    ("streams.assignment.interval.ms", "15001"),
+    ("streams.task.offset.interval.ms", "14999"),
+    ("streams.num.warmup.replicas", "21"),
+    ("streams.rack.aware.assignment.tags", "zone, rack,zone"),
+    ("streams.assignor.name", "nope"),
+    ("errors.deadletterqueue.topic.name", "__letters"),
+]
+"""Values that the broker's settings do not allow."""
+
 CASES = [
     # CreateTopics
     create("a topic", {"name": "events", "num_partitions": 3}),
@@ -382,6 +405,7 @@ CASES = [
     alter("a group", (GROUP, "workers", [("consumer.session.timeout.ms", SET, "50000")])),
     alter("a group, unknown", (GROUP, "workers", [("no.such", SET, "50000")])),
     alter("a group, not valid", (GROUP, "workers", [("consumer.heartbeat.interval.ms", SET, "often")])),
+    *(alter(f"a group, {name}={value}", (GROUP, "workers", [(name, SET, value)])) for name, value in GROUP_LIMITS),
     alter("a group without a name", (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")])),
     describe("what was altered", (TOPIC, "events", None), (TOPIC, "set", None), (GROUP, "workers", None)),
     describe("what every broker has", (BROKER, "", ["message.max.bytes", "max.connections", "log.cleanup.policy"])),

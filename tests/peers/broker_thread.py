@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import struct
+import termios
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -48,3 +52,9 @@ def eventually(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def unsent_bytes(sock: socket.socket) -> int:
+    """Return how many bytes the other end has not acknowledged."""
+    (count,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(count)

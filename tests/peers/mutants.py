@@ -288,7 +288,7 @@ _FAULTS = """
         consumer_timers.a_session_is_as_long_as_the_group_says
             bounded_setting: if name not in config => if True
         group_settings.the_broker_bounds_the_session
-            check_group_config: (found[name] > limit) => False
+            check_group_config: int(config[name]) <= high => True
         group_settings.a_setting_of_no_group_is_unknown
             check_group_config: if name not in GROUP_KEYS => if name not in config
     broker.configs.client_metrics_keys:

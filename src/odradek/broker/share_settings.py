@@ -47,9 +47,6 @@ _BOUNDED = (
 )
 _SESSION, _HEARTBEAT = "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms"
 
-BOUNDED_SHARE_KEYS = tuple(f"share.{name}" for name in _BOUNDED)
-"""The settings of a group whose range is set by settings of the broker."""
-
 
 class _Settings(Protocol):
     def __getitem__(self, name: str) -> Any: ...

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import gc
 import os
 import random
 import socket
 import struct
-import termios
 import threading
 import warnings
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from odradek.broker.running import BrokerThread
 from odradek.errors import InvalidConfigError, LogError, ProtocolError
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect, eventually, start
+from peers.broker_thread import advance, connect, eventually, start, unsent_bytes
 from peers.requests import ask, batch, fetch_message, message, produce_message, produced
 
 VERSIONS = message("ApiVersions")
@@ -57,12 +55,6 @@ def fill(client: WireClient, sent: bytes) -> int:
     except BlockingIOError:
         pass
     return count
-
-
-def unsent_bytes(sock: socket.socket) -> int:
-    """Return how many bytes the other end has not acknowledged."""
-    (count,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
-    return int(count)
 
 
 def connections(running: BrokerThread) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from odradek.broker.running import BrokerThread
 from odradek.coordination.groups.classic import ClassicGroup
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect, eventually, start
+from peers.broker_thread import advance, connect, eventually, start, unsent_bytes
 from peers.group_requests import (
     DESCRIBE,
     FIND,
@@ -168,6 +169,8 @@ def test_heartbeats_that_wait_in_the_socket_come_before_a_session_is_over(
 
     def be_stopped() -> int:
         sent = client.send(HEARTBEAT, 4, message)
+        while unsent_bytes(client.socket):
+            time.sleep(0.001)
         monkeypatch.setattr(clock, "_advanced_ms", 20_000)
         # Linux tells a process that goes on of the time first: epoll_wait was interrupted.
         clock._fire()

@@ -16,10 +16,11 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_least, by_name, invalid_value, one_of
+from odradek.broker.configs.relations import Value
 from odradek.broker.configs.topic_keys import BOOLEAN, INT, LIST, LONG, STRING
 from odradek.broker.errors import ApiError
-from odradek.broker.share_settings import BOUNDED_SHARE_KEYS
 from odradek.coordination.shares.offset_reset import parse_offset_reset
+from odradek.storage.config_def import words
 
 
 def _key(
@@ -45,6 +46,8 @@ def _assignor(name: str, value: Any) -> None:
         raise ApiError(ErrorCode.invalid_config, reason)
 
 
+_TAGS = "streams.rack.aware.assignment.tags"
+_LETTERS = "errors.deadletterqueue.topic.name"
 _TYPES = ("consumer", "share", "streams")
 _ASSIGNOR = "sticky"
 _HIDDEN = "Of Apache Kafka itself; no effect."
@@ -91,11 +94,9 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
         _key("streams.num.standby.replicas", 0, "How many standby tasks each task has.", at_least(0)),
         _key("streams.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for members.", at_least(0)),
         _key("streams.assignment.interval.ms", 1_000, _ASSIGNMENT, at_least(0)),
-        _key("streams.rack.aware.assignment.tags", "", "The client tags that tell racks apart.", None, LIST),
+        _key(_TAGS, "", "The client tags that tell racks apart.", None, LIST),
         _key("streams.assignor.name", "sticky", "What assigns the tasks.", _assignor, STRING),
-        _key(
-            "errors.deadletterqueue.topic.name", "", "Where dead letters go, which are not written here.", None, STRING
-        ),
+        _key(_LETTERS, "", "Where dead letters go, which are not written here.", None, STRING),
         _key("errors.deadletterqueue.copy.record.enable", "false", "Whether they have the record.", None, BOOLEAN),
         *_HIDDEN_KEYS,
     ]
@@ -105,7 +106,7 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
 OWN_KEYS = frozenset(
     {
         *("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"),
-        *("errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"),
+        *(_LETTERS, "errors.deadletterqueue.copy.record.enable"),
     }
 )
 """The settings whose default is not a setting of the broker."""
@@ -118,13 +119,29 @@ def broker_setting(name: str) -> str:
     return name if name in OWN_KEYS else f"group.{name}"
 
 
-_BOUNDED = (
-    "consumer.heartbeat.interval.ms",
-    "consumer.session.timeout.ms",
-    "consumer.assignment.interval.ms",
-    *BOUNDED_SHARE_KEYS,
-)
-"""The settings whose range is set by settings of the broker."""
+_LIMITS: Mapping[str, tuple[str | int | None, str | int | None]] = {
+    **{
+        f"{group_type}.{kind}": (f"group.{group_type}.min.{kind}", f"group.{group_type}.max.{kind}")
+        for group_type, kinds in (
+            ("consumer", ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")),
+            ("share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms")),
+            ("share", ("delivery.count.limit", "partition.max.record.locks", "assignment.interval.ms")),
+            ("streams", ("heartbeat.interval.ms", "session.timeout.ms")),
+        )
+        for kind in kinds
+    },
+    "streams.num.standby.replicas": (None, "group.streams.max.standby.replicas"),
+    "streams.assignment.interval.ms": (
+        "group.streams.min.assignment.interval.ms",
+        "group.streams.max.assignment.interval.ms",
+    ),
+    "streams.task.offset.interval.ms": (15_000, None),
+    "streams.num.warmup.replicas": (None, 20),
+}
+"""The lowest and the highest value of a group's settings, in the order of Kafka's checks.
+
+They are settings of the broker. Two of those are hidden, and have the values that they have by default.
+"""
 
 
 def bounded_setting(name: str, config: Mapping[str, str], broker: BrokerConfig) -> int:
@@ -142,12 +159,12 @@ def bounded_setting(name: str, config: Mapping[str, str], broker: BrokerConfig) 
     return min(max(int(config[name]), low), high)
 
 
-def check_group_config(config: Mapping[str, str], broker: BrokerConfig) -> None:
+def check_group_config(config: Mapping[str, str], of_broker: Value) -> None:
     """Check the settings of a group.
 
     Args:
         config: The settings.
-        broker: The broker's, which has their ranges.
+        of_broker: Those of the broker, which have their ranges.
 
     Raises:
         ApiError: One is unknown or not valid.
@@ -155,18 +172,23 @@ def check_group_config(config: Mapping[str, str], broker: BrokerConfig) -> None:
     for name in config:
         if name not in GROUP_KEYS:
             raise ApiError(ErrorCode.invalid_config, f"Unknown group config name: {name}")
+    tags = words(config.get(_TAGS, ""))
+    if len(set(tags)) < len(tags):
+        raise ApiError(ErrorCode.invalid_config, f"{_TAGS} must not contain duplicate tag keys.")
     for name, key in GROUP_KEYS.items():
         if name in config:
             key.parse(config[name])
-    found = {name: int(config.get(name, broker[f"group.{name}"])) for name in _BOUNDED}
-    for name in filter(config.__contains__, _BOUNDED):
-        group_type, _, kind = name.partition(".")
-        for bound, word in (("min", "greater"), ("max", "less")):
-            limit = broker[f"group.{group_type}.{bound}.{kind}"]
-            if (found[name] < limit) if bound == "min" else (found[name] > limit):
-                reason = f"{name} must be {word} than or equal to group.{group_type}.{bound}.{kind}"
-                raise ApiError(ErrorCode.invalid_config, reason)
-    for group_type in ("consumer", "share"):
-        session, heartbeat = f"{group_type}.session.timeout.ms", f"{group_type}.heartbeat.interval.ms"
-        if found[session] <= found[heartbeat]:
+    for name in filter(config.__contains__, _LIMITS):
+        low, high = (int(of_broker(limit)) if isinstance(limit, str) else limit for limit in _LIMITS[name])
+        if not (low is None or low <= int(config[name])) or not (high is None or int(config[name]) <= high):
+            wanted = f"be in the range {low} to {high} inclusive."
+            if low is None or high is None:
+                wanted = f"be less than or equal to {high}" if low is None else f"be greater than or equal to {low}"
+            raise ApiError(ErrorCode.invalid_config, f"{name} must {wanted}")
+    for group_type in _TYPES:
+        session, heartbeat = names = [f"{group_type}.session.timeout.ms", f"{group_type}.heartbeat.interval.ms"]
+        session_ms, heartbeat_ms = (int(config.get(name, of_broker(f"group.{name}"))) for name in names)
+        if not config.keys().isdisjoint(names) and session_ms <= heartbeat_ms:
             raise ApiError(ErrorCode.invalid_config, f"{session} must be greater than {heartbeat}")
+    if config.get(_LETTERS, "").startswith("__"):
+        raise ApiError(ErrorCode.invalid_config, f"{_LETTERS}: DLQ topic name must not start with '__'")

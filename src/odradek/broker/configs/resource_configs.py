@@ -426,7 +426,7 @@ class ResourceConfigs:
         else:
             if not name:
                 raise ApiError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-            check_group_config(after, self._config)
+            check_group_config(after, self._value_from(self._sources()))
 
     def check_topic(self, overrides: Mapping[str, str]) -> None:
         """Check the settings of a topic, all of them together.
