@@ -1,0 +1,77 @@
+"""What a function of a job raises in a task is told so that Spark's worker can send it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.errors import JobError
+from odradek.spark.pipeline.told_function import ToldFunction
+
+
+def raising(value: str) -> None:
+    raise ValueError(f"not {value}")
+
+
+def adding(value: Any, *, more: int = 1) -> Any:
+    return value + more
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "named", "told"),
+    [
+        (adding, (), {}, "missing a required argument: 'value'"),
+        (adding, (1, 2), {}, "too many positional arguments"),
+        (adding, (1,), {"less": 1}, "got an unexpected keyword argument 'less'"),
+        (lambda: None, (1,), {}, r"<lambda>\(\): too many positional arguments"),
+    ],
+)
+def test_other_arguments_than_it_takes_are_a_mistake_of_the_job(
+    function: Callable[..., Any], values: tuple[Any, ...], named: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(JobError, match=told):
+        ToldFunction(function)(*values, **named)
+
+
+def test_what_a_function_itself_raises_stays() -> None:
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        ToldFunction(adding)("text")
+    with pytest.raises(ValueError, match=r"^not one$"):
+        ToldFunction(raising)("one")
+    # A function of C does not say what it takes.
+    with pytest.raises(TypeError, match="expected at least"):
+        ToldFunction(min)()
+    told = pickle.loads(pickle.dumps(ToldFunction(adding)))
+    assert (told.__name__, told(1, more=2)) == ("adding", 3)
+
+
+def test_text_that_is_no_utf8_is_escaped() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        ToldFunction(raising)("\ud800")
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.encode().endswith(b"RuntimeError: ValueError: not \\ud800\n")
+    assert "in raising" in text
+
+
+def test_a_module_whose_path_is_no_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)  # noqa: PTH102 - the name is bytes
+    Path(os.fsdecode(folder), "told_helpers.py").write_text(
+        "def failing(value):\n    return 1 // 0\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(os.fsdecode(folder))
+    try:
+        function = importlib.import_module("told_helpers").failing
+    finally:
+        sys.modules.pop("told_helpers", None)
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: ") as caught:
+        ToldFunction(function)(1)
+    assert "".join(traceback.format_exception(caught.value)).encode()
