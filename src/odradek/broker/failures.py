@@ -87,8 +87,10 @@ def _item_kind(field: Field[Any]) -> Any:
 
 @cache
 def _error_field(kind: Any) -> str | None:
-    """Return the name of a structure's own error."""
-    return next((field.name for field in fields(kind) if field.metadata.get("kafka_type") == "error_code"), None)
+    """Return the name of a structure's own error; one that may be newer than kio's errors is a number."""
+    return next(
+        (each.name for each in fields(kind) if "error_code" in (each.name, each.metadata.get("kafka_type"))), None
+    )
 
 
 @cache
