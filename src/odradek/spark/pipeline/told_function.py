@@ -1,7 +1,9 @@
 """A function of a job, in Spark's tasks: what it raises is told so that the driver can tell it on.
 
-the query calls it with other arguments than it takes    a mistake of the job, which no record is blamed for
-the error's text is no UTF-8                             Spark's worker cannot send it, and both would wait for ever
+    the query calls it with other arguments than it takes    a mistake of the job, which no record is blamed for
+    the error's text is no UTF-8                             Spark's worker cannot send it, and both would wait for ever
+
+All else is raised as it is.
 """
 
 from __future__ import annotations
