@@ -177,10 +177,11 @@ class Heartbeat:
             yield
         has_new_regex, is_resolved = self._change_regex(before, after)
         has_known_topics = has_new_names or is_resolved or (request.classic is not None and has_new_regex)
+        is_new_epoch = has_known_topics or (after != before and self._changes_assignor(after))
         known_topics = group.known_topics
-        if has_known_topics or known_topics != self._topics.version:
+        if is_new_epoch or known_topics != self._topics.version:
             known_topics = self._topics.version
-            yield from self._look_at_topics(after, has_changed=has_known_topics)
+            yield from self._look_at_topics(after, has_changed=is_new_epoch)
         is_changed = has_new_names or has_new_regex
         if self._last is not None:
             return (yield from self._as_classic(after, self._last, is_changed=is_changed))
@@ -334,12 +335,15 @@ class Heartbeat:
         names.update(after.topic_names)
         return names, matched
 
+    def _changes_assignor(self, after: ConsumerMember) -> bool:
+        """Whether most members want another assignor after the change."""
+        changes = (None, (self._known, after))
+        return len({self._group.assignor(self._settings.assignor, instead=one) for one in changes}) > 1
+
     def _look_at_topics(self, after: ConsumerMember, *, has_changed: bool) -> Generator[None, None, None]:
         group = self._group
         names, matched = self._names(after)
         found = yield from group_hash(self._topics, names.keys() | matched.keys())
-        assignors = (group.assignor(self._settings.assignor, instead=one) for one in (None, (self._known, after)))
-        has_changed = has_changed or len(set(assignors)) > 1
         if has_changed or found != group.metadata_hash:
             self._epoch += 1
             self._records.append(epoch_record(group.group_id, self._epoch, found))
