@@ -34,7 +34,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kafka import errors
 
@@ -57,6 +57,8 @@ _FENCED = (
 )
 _FENCED_RETRY_S = 0.05
 _RETRY_S = 0.1
+
+_Answer = TypeVar("_Answer")
 
 
 class KafkaOffsetStore(OffsetStore):
@@ -129,19 +131,18 @@ class KafkaOffsetStore(OffsetStore):
 
     def load(self) -> Positions:
         """Return the offsets of the group, without joining it."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return self._stored(deadline).positions()
-            except (errors.KafkaError, OSError) as error:
-                self._wait_or_raise(error, deadline)
+        return self._patiently(lambda deadline: self._stored(deadline).positions())
 
     def unknown(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those partitions that the broker does not have."""
+        return self._patiently(lambda deadline: self._group.unknown(partitions, deadline))
+
+    def _patiently(self, ask: Callable[[float], _Answer]) -> _Answer:
+        """Ask the broker; ask again while it cannot be reached."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._group.unknown(partitions, deadline)
+                return ask(deadline)
             except (errors.KafkaError, OSError) as error:
                 self._wait_or_raise(error, deadline)
 

@@ -389,8 +389,8 @@ class PlainRun(Run):
                 self.store.check_owner(patiently=False)
                 if not isinstance(error, OdradekError):
                     raise explain(error) from error
-                is_in_doubt = isinstance(error, WorkerEndedError) and self.lost_workers >= WORKER_ATTEMPTS
-                if not excluded and (is_in_doubt or may_be_of_a_record(error)):
+                ends_worker = self.lost_workers >= WORKER_ATTEMPTS
+                if not excluded and may_be_of_a_record(error, ends_worker=ends_worker):
                     excluded = self._put_aside(error, spark, planned, what)
                 elif not isinstance(error, FencedError) or attempt + 1 == _MOST_ATTEMPTS:
                     raise

@@ -62,11 +62,17 @@ class PoisonRecord(NamedTuple):
     is_of_a_function: bool
 
 
-def may_be_of_a_record(error: Exception) -> bool:
+def may_be_of_a_record(error: Exception, *, ends_worker: bool = False) -> bool:
     """Whether an error may come from a record: Spark raised it while it computed rows, and nothing of ours did.
 
     A worker that was lost says nothing of the records that it had: the batch is repeated, see `restarts`.
+
+    Args:
+        error: The error.
+        ends_worker: Whether a record may have ended the Python worker, as it has ended so often.
     """
+    if ends_worker and isinstance(error, WorkerEndedError):
+        return True
     cause = error.__cause__
     if not isinstance(cause, Py4JJavaError | PySparkException) or isinstance(cause, AnalysisException):
         return False
@@ -238,7 +244,7 @@ def _failure(batch: Batch, *, ends_worker: bool) -> tuple[str, bool] | None:
         told = _error_of(batch)
     if told is None:
         return None
-    if not (may_be_of_a_record(told) or (ends_worker and isinstance(told, WorkerEndedError))):
+    if not may_be_of_a_record(told, ends_worker=ends_worker):
         # Otherwise every record would be put aside, for example while the source's broker cannot be reached.
         raise told
     return shortened(told.reason), _OF_A_FUNCTION.search(str(told.__cause__)) is not None

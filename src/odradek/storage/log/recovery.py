@@ -256,8 +256,7 @@ def replay_producers(
 
     Like Kafka, this passes over batches whose checksum does not hold, but for the last segment, whose end they are.
     """
-    end = segment.end().position if is_last else segment.size_bytes
-    for header in segment.scan(locate_batch(segment, start_offset)[1], end):
+    for header in segment.scan(locate_batch(segment, start_offset)[1], segment.readable_bytes(is_last=is_last)):
         if header.base_offset >= end_offset:
             break
         if header.has_producer_id and header.last_offset >= start_offset:

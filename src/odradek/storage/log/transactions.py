@@ -208,12 +208,7 @@ class Transactions:
 
 
 def _end(segments: Sequence[Segment], number: int) -> int:
-    """Return up to where readers get batches of a segment.
-
-    The log ends where its last segment is damaged. In the others a damaged batch hides none behind it.
-    """
-    segment = segments[number]
-    return segment.end().position if number + 1 == len(segments) else segment.size_bytes
+    return segments[number].readable_bytes(is_last=number + 1 == len(segments))
 
 
 def _goes_on(segment: Segment, position: int) -> bool:

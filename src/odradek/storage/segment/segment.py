@@ -277,6 +277,16 @@ class Segment(Uncopied):
             transactional=transactional,
         )
 
+    def readable_bytes(self, *, is_last: bool) -> int:
+        """Return up to where readers get batches.
+
+        The log ends where its last segment is damaged. In the others a damaged batch hides none behind it.
+
+        Args:
+            is_last: Whether it is the last segment of its log.
+        """
+        return self.end().position if is_last else self.size_bytes
+
     def is_sound(self) -> bool:
         """Whether all of it is whole batches whose checksums hold."""
         scan = self.scan(check_crc=True)
