@@ -63,6 +63,7 @@ NEW = {
     "versions.TxnOffsetCommit_v6",
     "versions.UnregisterController_range",
     "versions.UnregisterController_v0",
+    "api_versions.a_controller_that_is_not_there",
     "api_versions.the_wrong_node_is_told_to_bootstrap_again",
     "api_versions.half_of_an_address_is_invalid",
     "consumer_heartbeats.another_assignor_is_a_new_epoch",

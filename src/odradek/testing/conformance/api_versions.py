@@ -11,6 +11,7 @@ from odradek.testing.conformance.target import Target, UnexpectedError, expect, 
 from odradek.testing.wire import WireClient
 
 _KEY = api_key_of("ApiVersions")
+_IBP_4_4_IV2 = 33
 
 
 def _expect_closed(client: WireClient) -> None:
@@ -222,3 +223,11 @@ def an_array_that_cannot_fit_closes_the_connection(target: Target) -> None:
     client = target.connect()
     _raw(client, api_key_of("Metadata"), 1, struct.pack(">i", (1 << 31) - 1))
     _expect_closed(client)
+
+
+def a_controller_that_is_not_there(target: Target) -> None:
+    """A controller that is not registered is CONTROLLER_ID_NOT_REGISTERED, or UNSUPPORTED_VERSION before 4.4-IV2."""
+    target.needs("UnregisterController")
+    levels = {one.name: one.max_version_level for one in target.call("ApiVersions", 4).finalized_features}
+    wanted = "CONTROLLER_ID_NOT_REGISTERED" if levels["metadata.version"] >= _IBP_4_4_IV2 else "UNSUPPORTED_VERSION"
+    expect_error("controller 77", target.call("UnregisterController", controller_id=77).error_code, wanted)
