@@ -101,6 +101,17 @@ def checked_mapping(name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
+def checked_names(name: str, value: object) -> list[str]:
+    """Return texts, each of them once; one text is not taken for its characters.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        raise TypeError(f"{name} must be several names, not {given_text(value)}")
+    return list(dict.fromkeys(checked_text(f"a name in {name}", one) for one in value))
+
+
 def checked_topics(topics: object) -> list[str | re.Pattern[str]]:
     """Return the topics that a caller names: one or several, each by its name or by a pattern.
 

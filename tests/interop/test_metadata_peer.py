@@ -28,6 +28,7 @@ from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
 from peers.process import free_port
+from peers.topic_settings import alter_topic
 
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -83,9 +84,9 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
     metadata.create_topic("plain", 2, {"retention.ms": "-1", "compression.type": "zstd"})
     metadata.create_topic("gone", 1, {"cleanup.policy": "compact"})
     metadata.create_topic("compacted", 1, {"cleanup.policy": "compact,delete", "segment.ms": "5"})
-    metadata.alter_topic_config("compacted", {"segment.ms": None, "min.cleanable.dirty.ratio": "0.25"})
-    metadata.create_partitions("plain", 3)
-    metadata.delete_topic("gone")
+    alter_topic(metadata, "compacted", {"segment.ms": None, "min.cleanable.dirty.ratio": "0.25"})
+    metadata.create_partitions({"plain": 3})
+    metadata.delete_topics(["gone"])
     assert list(metadata.take_producer_ids(1000)) == list(range(1000))
     for topic in ("plain", "compacted"):
         _write_partitions(metadata, topic, [b"a", b"b", b"c"])
@@ -156,9 +157,9 @@ def test_topics_of_ours_join_those_of_kafka(
     log_dir = Path(shutil.copytree(getattr(fixture_4_3_1, state), tmp_path / "log-dir"))
     metadata = ClusterMetadata(log_dir)
     metadata.create_topic("added", 2, {"retention.ms": "-1", "segment.bytes": "2097152"})
-    metadata.alter_topic_config("keyed", {"max.message.bytes": "4711"})
-    metadata.create_partitions("v2-none", 2)
-    metadata.delete_topic("empty")
+    alter_topic(metadata, "keyed", {"max.message.bytes": "4711"})
+    metadata.create_partitions({"v2-none": 2})
+    metadata.delete_topics(["empty"])
     _write_partitions(metadata, "added", [b"x", b"y"])
 
     broker = kafka_broker(log_dir)
@@ -176,7 +177,7 @@ def test_topics_of_ours_join_those_of_kafka(
     # And once more, behind what Kafka appended in the meantime.
     again = ClusterMetadata(log_dir)
     assert again.image.topic_config("added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
-    again.alter_topic_config("added", {"retention.ms": "86400000"})
+    alter_topic(again, "added", {"retention.ms": "86400000"})
     broker.start()
     assert _settings(kafka_tools, broker.bootstrap_servers, "added")["retention.ms"] == "86400000"
 

@@ -101,8 +101,7 @@ class FolderAdmin(Admin):
             for group_id, partition in load_groups(logs).offsets_of_topics(names):
                 key = OffsetCommitKey(group_id, *partition)
                 forgotten.setdefault(group_id, []).append(encode_offset_commit(key, None))
-            for name in dict.fromkeys(names):
-                logs.delete_topic(name)
+            logs.delete_topics(names)
             for group_id, records in forgotten.items():
                 append_group_records(logs, group_id, records)
             for folder in subfolders(self._path):

@@ -20,13 +20,20 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import ApiError
 from odradek.broker.topic_names import check_topic_name
 from odradek.coordination.internal_topics import INTERNAL_TOPICS
-from odradek.errors import PolicyViolationError, TopicExistsError
+from odradek.errors import (
+    BrokerError,
+    OptionError,
+    PolicyViolationError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 _REMEMBERED = 1000
 
@@ -49,6 +56,18 @@ class Topics:
     async def change(self, action: Callable[[], _T]) -> _T:
         """Change topics or settings in another thread; return when the change is on the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, action)
+
+    async def change_all(
+        self, changes: Mapping[_K, _T], action: Callable[[Mapping[_K, _T]], object]
+    ) -> dict[_K, Exception | None]:
+        """Make changes in another thread with one action, by which all are on the disk, or none.
+
+        If one of them is refused, which happens where another client was faster, they are made one by one.
+
+        Returns:
+            For each change why it was not made, or None.
+        """
+        return await self.change(partial(_change_all, changes, action))
 
     # -- creating
 
@@ -189,12 +208,24 @@ class Topics:
             check_partition_count(sum(topic.partitions for topic in topics))
         except PolicyViolationError as error:
             return [error] * len(topics)
-        return await self.change(partial(self._create, topics))
+        made: dict[str, TopicImage] = {}
 
-    def _create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Exception]:
-        try:
-            return list(self._logs.create_topics(topics))
-        except Exception as error:
-            if len(topics) == 1:
-                return [error]
-        return [self._create([topic])[0] for topic in topics]
+        def create(some: Mapping[str, NewTopic]) -> None:
+            made.update(zip(some, self._logs.create_topics(some.values()), strict=True))
+
+        failed = await self.change_all({topic.name: topic for topic in topics}, create)
+        return [failed[topic.name] or made[topic.name] for topic in topics]
+
+
+def _change_all(changes: Mapping[_K, _T], action: Callable[[Mapping[_K, _T]], object]) -> dict[_K, Exception | None]:
+    try:
+        action(changes)
+    except (BrokerError, OptionError, UnknownTopicOrPartitionError) as error:
+        if len(changes) == 1:
+            return dict.fromkeys(changes, error)
+    except Exception as error:
+        # The disk's: what was made of it is not known.
+        return dict.fromkeys(changes, error)
+    else:
+        return dict.fromkeys(changes)
+    return {key: _change_all({key: change}, action)[key] for key, change in changes.items()}

@@ -271,7 +271,7 @@ def test_a_setting_of_a_group_that_is_out_of_bounds_by_now_is_moved(running: Bro
     name = "share.session.timeout.ms"
     settings = running.broker.group_settings
     for given, counts in (("1000", 45_000), ("50000", 50_000), ("90000", 60_000)):
-        running.broker.logs.metadata.alter_other_configs({ConfigResource(GROUP_RESOURCE, "g"): {name: given}})
+        running.broker.logs.metadata.alter_configs({ConfigResource(GROUP_RESOURCE, "g"): {name: given}})
         assert settings.number("g", name) == counts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -23,8 +23,10 @@ from odradek.errors import ProtocolError
 from odradek.records import Record
 from odradek.records.compression import Codec
 from odradek.storage.directory.opening import open_log_directory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.metadata.metadata_image import GROUP_RESOURCE, TOPIC_RESOURCE
 from odradek.testing.api_names import api_key_of
 from odradek.testing.wire import WireClient
 from peers import requests
@@ -38,6 +40,7 @@ from peers.transactional import find_coordinator as find_transactions
 produce_message = partial(requests.produce_message, topic="flushed")
 
 TIMEOUT = 10
+UNKNOWN_TOPIC = 3
 NOT_COORDINATOR = 16
 KAFKA_STORAGE_ERROR = 56
 CONFIG: dict[str, str | int | float | bool] = {
@@ -157,6 +160,66 @@ def assert_no_error(answer: Any) -> None:
             if field == "error_code":
                 assert int(answer.error_code) == 0, answer
             assert_no_error(getattr(answer, field))
+
+
+def _partitions(names: str) -> dict[str, Any]:
+    return {"topics": [{"name": name, "count": 3, "assignments": None} for name in names]}
+
+
+def _settings(kind: int, setting: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
+    return lambda names: {
+        "resources": [{"resource_type": kind, "resource_name": name, "configs": [setting]} for name in names]
+    }
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "fields"),
+    [
+        ("CreateTopics", 5, lambda names: {"topics": [new_topic(f"new-{name}") for name in names]}),
+        ("CreatePartitions", 3, _partitions),
+        ("DeleteTopics", 5, lambda names: {"topic_names": list(names)}),
+        ("AlterConfigs", 2, _settings(TOPIC_RESOURCE, SETTING)),
+        ("IncrementalAlterConfigs", 1, _settings(TOPIC_RESOURCE, {**SETTING, "config_operation": 0})),
+        ("AlterConfigs", 2, _settings(GROUP_RESOURCE, {"name": "share.heartbeat.interval.ms", "value": "6000"})),
+    ],
+)
+def test_all_changes_of_a_request_are_one_change_of_the_metadata(
+    api: str, version: int, fields: Callable[[str], dict[str, Any]], running: BrokerThread, files: GatedFiles
+) -> None:
+    for name in "abcdefgh":
+        running.broker.logs.create_topic(name, 2)
+    files.syncs.clear()
+    with connect(running) as client:
+        assert_no_error(ask(client, api, version, **fields("abcdefgh")))
+    assert len([path for _, path in files.syncs if path.name.startswith("bootstrap.checkpoint")]) == 1
+
+
+@pytest.mark.parametrize("action", ["add_partitions", "delete_topics"])
+def test_changes_are_made_one_by_one_if_another_client_was_faster_with_one(
+    action: str, running: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = running.broker.logs
+    for name in "abc":
+        logs.create_topic(name, 2)
+    change = getattr(logs, action)
+
+    def after_another(names: Any) -> object:
+        if "b" in logs.topics():
+            WritableLogDirectory.delete_topics(logs, ["b"])
+        return change(names)
+
+    monkeypatch.setattr(logs, action, after_another)
+    api, version, fields = {
+        "add_partitions": ("CreatePartitions", 3, _partitions("abc")),
+        "delete_topics": ("DeleteTopics", 5, {"topic_names": list("abc")}),
+    }[action]
+    with connect(running) as client:
+        answer = ask(client, api, version, **fields)
+    answers = answer.results if action == "add_partitions" else answer.responses
+    assert {one.name: int(one.error_code) for one in answers} == {"a": 0, "b": UNKNOWN_TOPIC, "c": 0}
+    assert {name: len(logs.metadata_image.topics[name].partitions) for name in logs.topics()} == (
+        {"a": 3, "c": 3} if action == "add_partitions" else {}
+    )
 
 
 # -- group commit

@@ -20,7 +20,6 @@ from odradek.broker.protocol import Message
 from odradek.broker.quotas.client_quotas import Mutations
 from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
-from odradek.errors import OdradekError
 
 _FIRST_STRICT = 5
 _FIRST_WITH_STATES = 6
@@ -53,22 +52,11 @@ async def delete_topics(request: Request) -> Message:
     going = await broker.turns.finish(_within_quota(request, mutations, answers))
     if not going:
         return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
-
-    def delete() -> list[tuple[str, OdradekError | None]]:
-        done: list[tuple[str, OdradekError | None]] = []
-        for name in going:
-            try:
-                broker.logs.delete_topic(name)
-                done.append((name, None))
-            except OdradekError as error:
-                done.append((name, error))
-        return done
-
-    done = await broker.topics.change(delete)
-    for name, error in done:
+    failed = await broker.topics.change_all(going, broker.logs.delete_topics)
+    for name, error in failed.items():
         failure = () if error is None else (code_of(error), message_of(error))
         answers.append(_answer(name, going[name], *failure))
-    await broker.topics_deleted({name: going[name] for name, error in done if error is None})
+    await broker.topics_deleted({name: going[name] for name, error in failed.items() if error is None})
     return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.api.k32_describe_configs import check_configs_access
-from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, OtherChange, check_resources
+from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, Changed, check_resources
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
@@ -36,7 +35,7 @@ def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Mes
 async def alter_configs(request: Request) -> Message:
     """Replace settings."""
 
-    def prepare(resource: Any) -> Callable[[], None] | OtherChange | None:
+    def prepare(resource: Any) -> Callable[[], None] | Changed | None:
         after = {config.name: config.value for config in resource.configs}
         return request.broker.configs.replace(
             resource.resource_type, resource.resource_name, after, validate_only=request.body.validate_only
@@ -47,7 +46,7 @@ async def alter_configs(request: Request) -> Message:
 
 async def alter_resources(
     request: Request,
-    prepare: Callable[[Any], Callable[[], None] | OtherChange | None],
+    prepare: Callable[[Any], Callable[[], None] | Changed | None],
     lacks_value: Callable[[Any], bool],
 ) -> Message:
     """Alter the settings of each resource of a request, or not.
@@ -61,7 +60,7 @@ async def alter_resources(
     errors = check_resources(resources)
     answers = []
     together: dict[ConfigResource, Mapping[str, str | None]] = {}
-    written: list[int] = []
+    written: dict[ConfigResource, int] = {}
     for number, resource in enumerate(resources):
         await rest(number)
         try:
@@ -74,9 +73,9 @@ async def alter_resources(
             turn: AbstractAsyncContextManager[Any] = broker.configs.turn if is_of_broker else nullcontext()
             async with turn:
                 action = prepare(resource)
-                if isinstance(action, OtherChange):
+                if isinstance(action, Changed):
                     together[action.resource] = action.changes
-                    written.append(number)
+                    written[action.resource] = number
                 elif action is not None:
                     await broker.topics.change(action)
                     if is_of_broker:
@@ -85,11 +84,10 @@ async def alter_resources(
         except OdradekError as error:
             answers.append(_answer(resource, code_of(error), message_of(error)))
     if together:
-        try:
-            await broker.topics.change(partial(broker.logs.metadata.alter_other_configs, together))
-        except OdradekError as error:
-            for number in written:
-                answers[number] = _answer(resources[number], code_of(error), message_of(error))
+        for of, failure in (await broker.topics.change_all(together, broker.logs.metadata.alter_configs)).items():
+            if failure is not None:
+                number = written[of]
+                answers[number] = _answer(resources[number], code_of(failure), message_of(failure))
     return {"responses": answers}
 
 

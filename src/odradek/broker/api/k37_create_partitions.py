@@ -9,7 +9,6 @@ Source in Kafka: `ControllerApis.createPartitions`, `ReplicationControlManager.c
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -34,6 +33,7 @@ async def create_partitions(request: Request) -> Message:
     broker, body = request.broker, request.body
     times = Counter(topic.name for topic in body.topics)
     answers: dict[str, Message] = {}
+    totals: dict[str, int] = {}
     mutations = request.mutations(_FIRST_STRICT)
     for number, topic in enumerate(body.topics):
         await rest(number)
@@ -50,11 +50,14 @@ async def create_partitions(request: Request) -> Message:
             if not mutations.record(topic.count - len(broker.logs.metadata_image.topics[topic.name].partitions)):
                 answers[topic.name] = _answer(topic.name, int(ErrorCode.throttling_quota_exceeded))
                 continue
-            if not body.validate_only:
-                await broker.topics.change(partial(broker.logs.create_partitions, topic.name, topic.count))
+            totals[topic.name] = topic.count
             answers[topic.name] = _answer(topic.name)
         except OdradekError as error:
             answers[topic.name] = _answer(topic.name, code_of(error), message_of(error))
+    if totals and not body.validate_only:
+        for name, failure in (await broker.topics.change_all(totals, broker.logs.add_partitions)).items():
+            if failure is not None:
+                answers[name] = _answer(name, code_of(failure), message_of(failure))
     return {"throttle_time_ms": mutations.throttle_ms, "results": list(answers.values())}
 
 

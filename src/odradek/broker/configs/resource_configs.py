@@ -145,8 +145,8 @@ def _default_values() -> Mapping[str, str]:
     return {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
 
 
-class OtherChange(NamedTuple):
-    """What changes of the settings of a group, or of client metrics; `MetadataChanges.alter_other_configs` takes it."""
+class Changed(NamedTuple):
+    """What changes of the settings of a topic, a group or client metrics; `MetadataChanges.alter_configs` takes it."""
 
     resource: ConfigResource
     changes: Mapping[str, str | None]
@@ -311,10 +311,10 @@ class ResourceConfigs:
 
     def alter(
         self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
-    ) -> Callable[[], None] | OtherChange | None:
+    ) -> Callable[[], None] | Changed | None:
         """Check changes of settings, and return what carries them out; it may run in another thread.
 
-        Those of groups and of client metrics are returned: they are written together with others.
+        All but those of the broker are returned: they are written together with others.
 
         Raises:
             ApiError: They are not valid.
@@ -333,7 +333,7 @@ class ResourceConfigs:
 
     def replace(
         self, kind: int, name: str, after: Mapping[str, str], *, validate_only: bool
-    ) -> Callable[[], None] | OtherChange | None:
+    ) -> Callable[[], None] | Changed | None:
         """Check settings that replace all others; see `alter`.
 
         Raises:
@@ -344,7 +344,7 @@ class ResourceConfigs:
 
     def _replace(
         self, kind: int, name: str, after: Mapping[str, str], named: Set[str], *, validate_only: bool
-    ) -> Callable[[], None] | OtherChange | None:
+    ) -> Callable[[], None] | Changed | None:
         present = self._set(kind, name)
         if any(len(value) > _MAX_VALUE_LENGTH for value in after.values()):
             text = "The configuration value cannot be added because it exceeds the maximum value size of "
@@ -356,11 +356,9 @@ class ResourceConfigs:
             return partial(self._change_stores, after, None if validate_only else write)
         if validate_only or not different:
             return None
-        if kind == TOPIC_RESOURCE:
-            return partial(self._alter_topic, name, different)
         if kind == BROKER_RESOURCE:
             return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
-        return OtherChange(ConfigResource(kind, name), different)
+        return Changed(ConfigResource(kind, name), different)
 
     def _change_stores(self, after: Mapping[str, str], write: Callable[[], None] | None) -> None:
         """Check that changed key stores can be used; then change them, unless `write` is None."""
@@ -370,9 +368,6 @@ class ResourceConfigs:
             raise ApiError(ErrorCode.invalid_request, message_of(error)) from None
         if write is not None:
             write()
-
-    def _alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
-        self._logs.alter_topic_config(name, changes)
 
     def altered(self) -> None:
         """Apply the settings of the broker, after some were altered."""

@@ -199,7 +199,7 @@ class ClusterDirectories:
                     config = _INTERNAL_CONFIG if name in COMPACTED_INTERNAL_TOPICS else {}
                     self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
                 elif total > len(self.image.topics[name].partitions):
-                    self.metadata.create_partitions(name, total)
+                    self.metadata.create_partitions({name: total})
             except (BrokerError, OptionError):
                 # Kafka would not accept such a topic; its folder stays stray.
                 continue

@@ -1,4 +1,4 @@
-"""Changes of the metadata that are not topics: settings of the broker and groups, quotas, users, ACLs, features."""
+"""Changes of the metadata that make or delete no topic: settings, quotas, users, ACLs, features."""
 
 from __future__ import annotations
 
@@ -63,14 +63,19 @@ class MetadataChanges:
             self._changes.alter_broker(changes, None if for_all else self._cluster.identity.node_id)
 
     @with_log_errors
-    def alter_other_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
-        """Change settings of groups and of client metrics in the metadata, not checked, all at once; None removes one.
+    def alter_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
+        """Change settings of topics, groups and client metrics in the metadata, all or none; None removes one.
 
-        To write them one by one takes a sync, and a look at all that there are, for each.
+        To write them one by one takes a sync, and a look at all that there are, for each. Those of topics have an
+        effect at once.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            InvalidConfigError: A setting of a topic is unknown, or has a value that is not valid.
         """
         with self._guard.changing():
             self._guard.check_usable()
-            self._cluster.metadata.alter_other_configs(changes)
+            self._changes.alter(changes)
 
     @with_log_errors
     def alter_client_quotas(self, records: Sequence[ClientQuotaRecord]) -> None:

@@ -19,7 +19,8 @@ from typing import NamedTuple, TypeVar
 from odradek.storage.directory.directory_parts import DirectoryParts
 from odradek.storage.directory.directory_state import DirectoryState
 from odradek.storage.directory.maintenance import Maintenance, collect
-from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.cluster import check_partition_count
+from odradek.storage.metadata.metadata_image import TOPIC_RESOURCE, ConfigResource, TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import TopicPartition
 
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class _Deletion(NamedTuple):
-    """The deletion of a topic that is in progress."""
+    """The deletion of one topic, if it is in progress."""
 
     topic: str
     partitions: Sequence[TopicPartition]
@@ -53,12 +54,12 @@ class TopicChanges:
         self.is_settled = True
         self._parts = parts
         self._maintenance = maintenance
-        self._deletion: _Deletion | None = None
+        self._deletions: Sequence[_Deletion] = ()
         self._altered: frozenset[str] = frozenset()
 
     def settle(self) -> None:
         """Bring everything in line with the metadata, also after an exception interrupted a change."""
-        altered, deletion = self._altered, self._deletion
+        altered, deletions = self._altered, self._deletions
         for name in altered & self._parts.cluster.image.topics.keys():
             config = self._parts.topic_config(name)
             for topic_partition in self._parts.cluster.image.topics[name].topic_partitions:
@@ -66,10 +67,11 @@ class TopicChanges:
                 if log is not None:
                     log.config = config
         self._altered = frozenset()
-        if deletion is not None and deletion.topic not in self._parts.cluster.image.topics:
-            # No thread may append to its logs any more.
-            self._delete_logs(deletion.partitions, deletion.delay_ms)
-        self._deletion = None
+        for deletion in deletions:
+            if deletion.topic not in self._parts.cluster.image.topics:
+                # No thread may append to its logs any more.
+                self._delete_logs(deletion.partitions, deletion.delay_ms)
+        self._deletions = ()
         self._parts.list_again()
         self.is_settled = True
 
@@ -97,37 +99,41 @@ class TopicChanges:
 
         return self._carry_out(create)
 
-    def grow(self, name: str, total: int) -> TopicImage:
-        """Add partitions to a topic; see `WritableLogDirectory.create_partitions`."""
-        present = len(self._parts.cluster.image.topic(name).partitions)
-        states = self._parts.folders.choose(total - present)
-        places = [TopicPartition(name, number) for number in range(present, total)]
+    def grow(self, totals: Mapping[str, int]) -> list[TopicImage]:
+        """Add partitions to topics; see `WritableLogDirectory.add_partitions`."""
+        image = self._parts.cluster.image
+        new = {name: range(len(image.topic(name).partitions), total) for name, total in totals.items()}
+        check_partition_count(sum(map(len, new.values())))
+        places = [TopicPartition(name, number) for name, numbers in new.items() for number in numbers]
+        states = self._parts.folders.choose(len(places))
         directory_ids = self._parts.cluster.directory_ids([state.path for state in states])
 
-        def grow() -> TopicImage:
-            topic = self._parts.cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
+        def grow() -> list[TopicImage]:
+            topics = self._parts.cluster.metadata.create_partitions(totals, directory_ids=directory_ids)
             self.make_folders(places, states)
-            return topic
+            return topics
 
         return self._carry_out(grow)
 
-    def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a topic; see `WritableLogDirectory.alter_topic_config`."""
-        self._altered = frozenset({name})
-        self._carry_out(lambda: self._parts.cluster.metadata.alter_topic_config(name, changes))
+    def alter(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
+        """Change settings of topics, groups and client metrics; see `MetadataChanges.alter_configs`."""
+        self._altered = frozenset(resource.name for resource in changes if resource.type == TOPIC_RESOURCE)
+        self._carry_out(lambda: self._parts.cluster.metadata.alter_configs(changes))
 
     def alter_broker(self, changes: Mapping[str, str | None], node_id: int | None) -> None:
         """Change settings of the broker; see `WritableLogDirectory.alter_broker_config`."""
         self._altered = frozenset(topic_partition.topic for topic_partition in self._parts.open_logs)
         self._carry_out(lambda: self._parts.cluster.metadata.alter_broker_config(changes, node_id))
 
-    def delete(self, name: str) -> None:
-        """Delete a topic; see `WritableLogDirectory.delete_topic`."""
-        delay_ms = self._parts.topic_config(name).file_delete_delay_ms
-        places = self._parts.folders.places
-        going = [place for place in self._parts.cluster.image.topic(name).topic_partitions if place in places]
-        self._deletion = _Deletion(name, going, delay_ms)
-        self._carry_out(lambda: self._parts.cluster.metadata.delete_topic(name))
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; see `WritableLogDirectory.delete_topics`."""
+        self._deletions = deletions = [self._deletion(name) for name in names]
+        self._carry_out(lambda: self._parts.cluster.metadata.delete_topics([one.topic for one in deletions]))
+
+    def _deletion(self, name: str) -> _Deletion:
+        places, topic = self._parts.folders.places, self._parts.cluster.image.topic(name)
+        going = [place for place in topic.topic_partitions if place in places]
+        return _Deletion(name, going, self._parts.topic_config(name).file_delete_delay_ms)
 
     def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
         """Close logs and mark their folders as deleted; skip those that are gone already."""

@@ -96,6 +96,16 @@ def check_partition_count(count: int) -> None:
         raise PolicyViolationError(f"{count} partitions are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time")
 
 
+def _check_topic_settings(present: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+    # A setting of another version of Kafka may stay, and may be removed, but not be set.
+    for key, value in changes.items():
+        if value is None and key not in present:
+            TopicConfig().value(key)
+    TopicConfig.parse({key: value for key, value in changes.items() if value is not None})
+    wanted = {**present, **changes}
+    TopicConfig.parse({key: value for key, value in wanted.items() if value is not None and key in TOPIC_CONFIGS})
+
+
 class _State(NamedTuple):
     """The state that was last read from the disk, or written to it.
 
@@ -304,53 +314,59 @@ class ClusterMetadata:
         self._write(records)
         return [self.image.topics[topic.name] for topic in topics]
 
-    def create_partitions(self, name: str, total: int, *, directory_ids: Sequence[UUID] | None = None) -> TopicImage:
-        """Add partitions to a topic, up to a total of `total`.
+    def create_partitions(
+        self, totals: Mapping[str, int], *, directory_ids: Sequence[UUID] | None = None
+    ) -> list[TopicImage]:
+        """Add partitions to topics, to all of them or to none.
 
         Args:
-            name: The topic.
-            total: How many partitions it will have.
-            directory_ids: The log directory of each new partition; this one for all if None.
+            totals: How many partitions each topic will have.
+            directory_ids: The log directory of each new partition, one topic's after the other's; this one for all if
+                None.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidPartitionsError: The topic has at least as many already; a topic never shrinks.
+            InvalidPartitionsError: A topic has at least as many already; a topic never shrinks.
             PolicyViolationError: More than 10,000 would be new.
         """
         self.refresh()
-        topic = self.image.topic(name)
-        present = len(topic.partitions)
-        check_partition_count(total - present)
-        if total <= present:
-            raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
-        self._write(self._new_partitions(name, self._id_of(topic), range(present, total), directory_ids))
-        return self.image.topics[name]
+        new: dict[str, range] = {}
+        for name, total in totals.items():
+            present = len(self.image.topic(name).partitions)
+            if total <= present:
+                raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
+            new[name] = range(present, total)
+        check_partition_count(sum(map(len, new.values())))
+        places = None if directory_ids is None else iter(directory_ids)
+        records: list[MetadataRecord] = []
+        for name, numbers in new.items():
+            own = None if places is None else list(islice(places, len(numbers)))
+            records += self._new_partitions(name, self._id_of(self.image.topic(name)), numbers, own)
+        self._write(records)
+        return [self.image.topics[name] for name in totals]
 
-    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
-        """Change settings of a topic; a value of None resets a setting to its default.
+    def alter_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
+        """Change settings of topics, groups and client metrics, all at once; a value of None removes one.
+
+        Those of topics are checked, the others are not.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidConfigError: A setting is unknown, or has a value that is not valid.
+            InvalidConfigError: A setting of a topic is unknown, or has a value that is not valid.
         """
         self.refresh()
-        self.image.topic(name)
-        # A setting of another version of Kafka may stay, and may be removed, but not be set.
-        present = self.image.topic_config(name)
-        for key, value in changes.items():
-            if value is None and key not in present:
-                TopicConfig().value(key)
-        TopicConfig.parse({key: value for key, value in changes.items() if value is not None})
-        wanted = {key: value for key, value in (present | dict(changes)).items() if value is not None}
-        TopicConfig.parse({key: value for key, value in wanted.items() if key in TOPIC_CONFIGS})
-        self._write(
-            [
-                ConfigRecord(TOPIC_RESOURCE, name, key, value)
-                for key, value in changes.items()
+        records: list[MetadataRecord] = []
+        for resource, settings in changes.items():
+            present = self.image.configs.get(resource, {})
+            if resource.type == TOPIC_RESOURCE:
+                self.image.topic(resource.name)
+                _check_topic_settings(present, settings)
+            records += [
+                ConfigRecord(resource.type, resource.name, key, value)
+                for key, value in settings.items()
                 if value != present.get(key)
             ]
-        )
-        return TopicConfig.load(wanted)
+        self._write(records)
 
     def alter_broker_config(self, changes: Mapping[str, str | None], node_id: int | None = None) -> None:
         """Change settings of one broker, or of all, that Kafka can change while it runs; a value of None removes one.
@@ -362,17 +378,6 @@ class ClusterMetadata:
         self.refresh()
         broker = EVERY_BROKER if node_id is None else str(node_id)
         self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
-
-    def alter_other_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
-        """Change settings of groups and of client metrics, which are not checked, all at once; None removes one."""
-        self.refresh()
-        self._write(
-            [
-                ConfigRecord(resource.type, resource.name, key, value)
-                for resource, settings in changes.items()
-                for key, value in settings.items()
-            ]
-        )
 
     def alter_scram_credentials(self, changes: Sequence[ScramChange]) -> None:
         """Give users credentials and take others from them, all or none; one that does not exist is not removed.
@@ -398,16 +403,15 @@ class ClusterMetadata:
         self.refresh()
         self._write(records_of(self.image))
 
-    def delete_topic(self, name: str) -> TopicImage:
-        """Delete a topic, its partitions and settings.
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics, their partitions and settings: all of them, or none.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
         self.refresh()
-        topic = self.image.topic(name)
-        self._write([RemoveTopicRecord(self._id_of(topic))])
-        return topic
+        topics = [self.image.topic(name) for name in names]
+        self._write([RemoveTopicRecord(self._id_of(topic)) for topic in topics])
 
     def leave_to_election(self) -> None:
         """Leave the states of transactions that have this node as their leader to an election by Kafka's controller.

@@ -161,7 +161,7 @@ def test_a_new_topic_has_none_of_the_records_of_a_stray_folder(tmp_path: Path) -
         logs["t", 0].delete_records(2)
     # A crash, once the metadata had lost the topic and before its folders were marked.
     metadata = ClusterMetadata(tmp_path)
-    metadata.delete_topic("t")
+    metadata.delete_topics(["t"])
     write_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 2})
     with odradek.open(tmp_path) as logs:
         assert logs.strays == [tmp_path / "t-0", tmp_path / "t-1"]

@@ -15,6 +15,7 @@ from odradek.storage.metadata.formatting import format_log_directory, new_meta_p
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.testing.faults import FaultyFileSystem
+from peers.topic_settings import alter_topic
 
 CUTS = 2
 
@@ -42,11 +43,11 @@ def change(metadata: ClusterMetadata, rng: random.Random, made: list[str]) -> No
         metadata.create_topic(made[-1], rng.randint(1, 4), {"retention.ms": str(rng.randint(1, 1000))})
     elif what == "grow":
         name = rng.choice(made)
-        metadata.create_partitions(name, len(metadata.image.topics[name].partitions) + rng.randint(1, 3))
+        metadata.create_partitions({name: len(metadata.image.topics[name].partitions) + rng.randint(1, 3)})
     elif what == "alter":
-        metadata.alter_topic_config(rng.choice(made), {"segment.ms": str(rng.randint(1, 1000)), "retention.ms": None})
+        alter_topic(metadata, rng.choice(made), {"segment.ms": str(rng.randint(1, 1000)), "retention.ms": None})
     elif what == "delete":
-        metadata.delete_topic(made.pop(rng.randrange(len(made))))
+        metadata.delete_topics([made.pop(rng.randrange(len(made)))])
     else:
         metadata.take_producer_ids(rng.randint(1, 1000))
 

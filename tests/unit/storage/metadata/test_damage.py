@@ -378,7 +378,10 @@ def test_more_partitions_than_kafka_creates_at_a_time(tmp_path: Path, kafka_meta
             logs.create_partitions("one", 10_002)
         assert "many" not in logs.topics()
     metadata = ClusterMetadata(path)
-    for change in (partial(metadata.create_topic, "many", 10_001), partial(metadata.create_partitions, "one", 10_002)):
+    for change in (
+        partial(metadata.create_topic, "many", 10_001),
+        partial(metadata.create_partitions, {"one": 10_002}),
+    ):
         with pytest.raises(PolicyViolationError):
             change()
     if where == "log":

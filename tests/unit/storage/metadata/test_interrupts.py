@@ -22,6 +22,7 @@ from odradek.storage.metadata.formatting import format_log_directory, new_meta_p
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
+from peers.topic_settings import alter_topic
 
 pytestmark = pytest.mark.usefixtures("real_locks")
 
@@ -62,13 +63,13 @@ def change(metadata: ClusterMetadata, number: int) -> None:
         case 0:
             metadata.create_topic(name, 2, {"retention.ms": "5"})
         case 1:
-            metadata.create_partitions(name, 4)
+            metadata.create_partitions({name: 4})
         case 2:
-            metadata.alter_topic_config(name, {"retention.ms": None, "segment.ms": str(number)})
+            alter_topic(metadata, name, {"retention.ms": None, "segment.ms": str(number)})
         case 3:
             metadata.take_producer_ids(10)
         case 4:
-            metadata.delete_topic(name)
+            metadata.delete_topics([name])
 
 
 @pytest.mark.slow

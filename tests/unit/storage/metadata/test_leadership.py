@@ -76,7 +76,7 @@ def test_new_states_of_transactions_wait_for_an_election(tmp_path: Path, levels:
     directory = new_directory(tmp_path / "data", levels=levels)
     metadata = ClusterMetadata(directory)
     metadata.create_topic(TRANSACTION_STATE_TOPIC)
-    metadata.create_partitions(TRANSACTION_STATE_TOPIC, 2)
+    metadata.create_partitions({TRANSACTION_STATE_TOPIC: 2})
     metadata.create_topic("t")
     for partition in ClusterMetadata(directory).image.topics[TRANSACTION_STATE_TOPIC].partitions.values():
         assert partition[:4] == ((1,), (1,), -1, 0)

@@ -137,7 +137,7 @@ def test_an_empty_log_s_first_snapshot_is_changed(formatted: Path) -> None:
     metadata = ClusterMetadata(formatted)
     topic_id = metadata.create_topic("events", 2, {"retention.ms": "-1"}).topic_id
     metadata.create_topic("gone", 1)
-    metadata.delete_topic("gone")
+    metadata.delete_topics(["gone"])
     for image in (metadata.image, ClusterMetadata(formatted).image, load_metadata(formatted).image):
         assert {name: (one.topic_id, len(one.partitions)) for name, one in image.topics.items()} == {
             "events": (topic_id, 2)
