@@ -89,6 +89,7 @@ def table_of(counts: dict[tuple[str, str], Counter[str]]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize(("name", "state"), FOLDERS)
 @pytest.mark.parametrize(

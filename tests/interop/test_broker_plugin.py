@@ -53,6 +53,7 @@ def test_no_test_fails_by_chance(tmp_path: Path, runs: int) -> None:
         assert outcome.returncode == 0, f"run {number + 1}:\n{outcome.stdout}{outcome.stderr}"
 
 
+@pytest.mark.laboratory  # of Apache Kafka alone
 def test_the_same_tests_on_apache_kafka(tmp_path: Path, shared_kafka: KafkaBroker) -> None:
     outcome = run(tmp_path, "-n", "0", "-rs", "--kafka-real", shared_kafka.bootstrap_servers)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -69,6 +69,7 @@ def apache(kafka_broker: BrokerFactory, path: Path) -> Iterator[tuple[WireClient
         broker.stop()
 
 
+@pytest.mark.laboratory  # of Apache Kafka alone
 def test_apache_kafka_answers_so(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
     with apache(kafka_broker, tmp_path / "kafka") as (client, _):
         find_coordinator(client, "t")

@@ -146,6 +146,7 @@ def test_every_page_over_a_folder(page: Any, fixture_4_3_1: KafkaFixture) -> Non
             assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
 
 
+@pytest.mark.compared
 def test_every_page_over_a_broker(browser: Any, fixture_broker: Any) -> None:
     page = browser.new_page()
     with served(f"kafka://{fixture_broker.bootstrap_servers}") as address:
@@ -262,6 +263,7 @@ def test_a_reset_by_the_keyboard_alone(page: Any, tmp_path: Path) -> None:
         assert place.group_offsets()[MARKUP.decode()][name].offset == 1
 
 
+@pytest.mark.compared
 def test_resets_over_brokers(browser: Any, any_broker: BrokerFactory, kafka_groups: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(kafka_groups / "log-dir", tmp_path / "groups"))
     page, address = browser.new_page(), f"kafka://{any_broker(folder, SETTINGS).bootstrap_servers}"
@@ -275,6 +277,7 @@ def test_resets_over_brokers(browser: Any, any_broker: BrokerFactory, kafka_grou
     page.close()
 
 
+@pytest.mark.laboratory  # it draws, and compares nothing
 def test_the_pictures_of_the_documentation_can_be_taken(browser: Any, tmp_path: Path) -> None:
     docs = Path(__file__).parents[2] / "docs"
     subprocess.run([sys.executable, docs / "pictures.py", tmp_path], check=True, timeout=120)

@@ -154,6 +154,7 @@ print(json.dumps([given, committed]))
 """
 
 
+@pytest.mark.laboratory  # the moments are the clock's; unit/consumer/test_interrupts.py takes each in turn
 def test_ctrl_c_at_any_moment(any_broker: BrokerFactory, kafka_tools: KafkaTools) -> None:
     """Each consumer goes on exactly where the one before it had committed, and that is what it was done with."""
     broker = any_broker()

@@ -335,6 +335,7 @@ def counts(folder: Path) -> list[tuple[int, int]]:
     return sorted((row["number"], row["count"]) for row in pq.read_table(folder / "numbers").to_pylist())
 
 
+@pytest.mark.laboratory  # two minutes: a job with state begins four times
 def test_state_does_not_see_what_goes_to_the_dead_letters_once_whatever_crashes(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

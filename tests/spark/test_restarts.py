@@ -113,7 +113,7 @@ def test_a_job_starts_again_as_often_as_it_says(spark: SparkSession, folder: Pat
     assert stored(folder) == [str(number) for number in range(8)]
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory  # it kills Java
 def test_jobs_start_java_again_if_it_was_killed(tmp_path: Path) -> None:
     """As the system does if its memory is full."""
     create_log(tmp_path / "data", "orders", [b"0"])

@@ -37,6 +37,7 @@ def run(environment: dict[str, str], *lines: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400 * PATIENCE, check=False)
 
 
+@pytest.mark.laboratory  # a Spark of its own; all others show the same
 def test_the_workers_run_the_python_that_starts_spark(environment: dict[str, str], fixture_4_3_1: KafkaFixture) -> None:
     ours = run(environment, f"spark = {OURS}", READ.format(path=str(fixture_4_3_1.log_dir)))
     assert ours.stdout.strip() == str(len(fixture_4_3_1.records("v2-none-0")))

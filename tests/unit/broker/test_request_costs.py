@@ -247,6 +247,7 @@ def test_doubling_a_large_array_doubles_the_cost(tmp_path: Path, key: int, monke
     _check_costs(tmp_path, monkeypatch, arrays_of(key, oldest_and_newest), MANY)
 
 
+@pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize("key", all_keys())
 def test_a_long_text_is_not_gone_through(tmp_path: Path, key: int) -> None:

@@ -19,9 +19,6 @@ from odradek.cli.options import Existing, Name, NonEmptyPath
 from peers.kafka_fixture import KafkaFixture
 from peers.rights import without_overrides
 
-# Another case is another command.
-pytestmark = pytest.mark.every_case
-
 ARGUMENTS = {
     "address": "folder:data?group=group-1",
     "address of conformance": "127.0.0.1:1",
@@ -173,6 +170,7 @@ def test_what_reaches_a_broker_takes_passwords_from_a_file() -> None:
         assert has == (reaches or name.startswith(("topics", "groups"))), name
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(LEAVES))
 def test_a_closed_pipe_ends_quietly(name: str) -> None:

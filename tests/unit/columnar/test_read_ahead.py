@@ -95,6 +95,7 @@ def log_dir(tmp_path: Path) -> Path:
     return write_log(tmp_path / "data", [build_batch(records) for records in batches], batches_per_segment=10)
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("views", [False, True])

@@ -192,6 +192,7 @@ def test_asyncio(broker: Broker) -> None:
         assert values(consumer) == []
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_locks")
 @pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 9))])

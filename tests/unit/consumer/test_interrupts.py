@@ -51,6 +51,7 @@ def places(records: list[ConsumedRecord]) -> list[tuple[int, int | None]]:
 ALL = [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, STEP + 1))])
 def test_a_poll_that_is_interrupted_takes_no_record_away(directory: Path, group: str, first: int) -> None:

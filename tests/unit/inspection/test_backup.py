@@ -313,6 +313,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_in_the_copy(tmp_path: Path, m
         assert list(restored["made-again", 0].read()) == []
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("backups", [1, pytest.param(12, marks=pytest.mark.slow)])
 def test_backups_beside_a_writer_are_of_one_moment(tmp_path: Path, backups: int) -> None:

@@ -147,6 +147,7 @@ print(count, megabytes("VmHWM") - before, file=sys.stderr)
 """
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(READERS))
 def test_a_batch_of_many_records_takes_little_memory(name: str, tmp_path: Path) -> None:

@@ -193,6 +193,7 @@ def without_progress(found: Any) -> Any:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("limit", [1 << 20, 2500])

@@ -111,6 +111,7 @@ class _CrashError(BaseException):
     pass
 
 
+@pytest.mark.costly
 # What a commit writes: the transaction, rows in two partitions, the position, the decision, three markers, the end.
 @pytest.mark.slow
 @pytest.mark.parametrize("step", range(9))

@@ -56,6 +56,7 @@ def replace(folder: ParquetFolder, end: int) -> None:
     folder.commit(staging, moves, {NAME: Position(end)}, folder.files.names())
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])

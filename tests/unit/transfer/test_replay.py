@@ -335,6 +335,7 @@ class _CutWriter(PartitionWriter):
         self._writer.close()
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "interruptions"),

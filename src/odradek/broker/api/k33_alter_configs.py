@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.api.k32_describe_configs import check_configs_access
-from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, Changed, check_resources
+from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, ResourceChanges, check_resources
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
@@ -35,7 +35,7 @@ def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Mes
 async def alter_configs(request: Request) -> Message:
     """Replace settings."""
 
-    def prepare(resource: Any) -> Callable[[], None] | Changed | None:
+    def prepare(resource: Any) -> Callable[[], None] | ResourceChanges | None:
         after = {config.name: config.value for config in resource.configs}
         return request.broker.configs.replace(
             resource.resource_type, resource.resource_name, after, validate_only=request.body.validate_only
@@ -46,7 +46,7 @@ async def alter_configs(request: Request) -> Message:
 
 async def alter_resources(
     request: Request,
-    prepare: Callable[[Any], Callable[[], None] | Changed | None],
+    prepare: Callable[[Any], Callable[[], None] | ResourceChanges | None],
     lacks_value: Callable[[Any], bool],
 ) -> Message:
     """Alter the settings of each resource of a request, or not.
@@ -73,7 +73,7 @@ async def alter_resources(
             turn: AbstractAsyncContextManager[Any] = broker.configs.turn if is_of_broker else nullcontext()
             async with turn:
                 action = prepare(resource)
-                if isinstance(action, Changed):
+                if isinstance(action, ResourceChanges):
                     together[action.resource] = action.changes
                     written[action.resource] = number
                 elif action is not None:

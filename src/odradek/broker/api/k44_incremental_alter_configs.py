@@ -14,7 +14,7 @@ from typing import Any
 
 from odradek.broker.api import Request, api
 from odradek.broker.api.k33_alter_configs import alter_resources
-from odradek.broker.configs.resource_configs import Change, Changed, Operation
+from odradek.broker.configs.resource_configs import Change, Operation, ResourceChanges
 from odradek.broker.protocol import Message
 
 
@@ -22,7 +22,7 @@ from odradek.broker.protocol import Message
 async def incremental_alter_configs(request: Request) -> Message:
     """Change settings."""
 
-    def prepare(resource: Any) -> Callable[[], None] | Changed | None:
+    def prepare(resource: Any) -> Callable[[], None] | ResourceChanges | None:
         changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
         return request.broker.configs.alter(
             resource.resource_type, resource.resource_name, changes, validate_only=request.body.validate_only

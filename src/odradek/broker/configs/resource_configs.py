@@ -145,7 +145,7 @@ def _default_values() -> Mapping[str, str]:
     return {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
 
 
-class Changed(NamedTuple):
+class ResourceChanges(NamedTuple):
     """What changes of the settings of a topic, a group or client metrics; `MetadataChanges.alter_configs` takes it."""
 
     resource: ConfigResource
@@ -311,7 +311,7 @@ class ResourceConfigs:
 
     def alter(
         self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
-    ) -> Callable[[], None] | Changed | None:
+    ) -> Callable[[], None] | ResourceChanges | None:
         """Check changes of settings, and return what carries them out; it may run in another thread.
 
         All but those of the broker are returned: they are written together with others.
@@ -333,7 +333,7 @@ class ResourceConfigs:
 
     def replace(
         self, kind: int, name: str, after: Mapping[str, str], *, validate_only: bool
-    ) -> Callable[[], None] | Changed | None:
+    ) -> Callable[[], None] | ResourceChanges | None:
         """Check settings that replace all others; see `alter`.
 
         Raises:
@@ -344,7 +344,7 @@ class ResourceConfigs:
 
     def _replace(
         self, kind: int, name: str, after: Mapping[str, str], named: Set[str], *, validate_only: bool
-    ) -> Callable[[], None] | Changed | None:
+    ) -> Callable[[], None] | ResourceChanges | None:
         present = self._set(kind, name)
         if any(len(value) > _MAX_VALUE_LENGTH for value in after.values()):
             text = "The configuration value cannot be added because it exceeds the maximum value size of "
@@ -358,7 +358,7 @@ class ResourceConfigs:
             return None
         if kind == BROKER_RESOURCE:
             return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
-        return Changed(ConfigResource(kind, name), different)
+        return ResourceChanges(ConfigResource(kind, name), different)
 
     def _change_stores(self, after: Mapping[str, str], write: Callable[[], None] | None) -> None:
         """Check that changed key stores can be used; then change them, unless `write` is None."""

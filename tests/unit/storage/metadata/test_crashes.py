@@ -59,6 +59,7 @@ def bootstrap_only(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["bootstrap_only", "kafka_metadata"])
 @pytest.mark.parametrize("seed", range(2))
