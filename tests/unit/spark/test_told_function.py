@@ -75,3 +75,11 @@ def test_a_module_whose_path_is_no_utf8(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: ") as caught:
         ToldFunction(function)(1)
     assert "".join(traceback.format_exception(caught.value)).encode()
+
+
+def test_an_attribute_of_the_function_is_not_called_in_its_place() -> None:
+    def double(value: int) -> int:
+        return 2 * value
+
+    double._function = lambda value: -value  # type: ignore[attr-defined]
+    assert ToldFunction(double)(3) == 6

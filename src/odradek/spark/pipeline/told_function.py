@@ -25,8 +25,9 @@ class ToldFunction:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
         update_wrapper(self, function)
+        # Only now: that has copied the function's attributes, of which one may have this name.
+        self._function = function
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         """Call the function.
