@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 from odradek.storage.directory.directory_parts import DirectoryParts
 from odradek.storage.directory.directory_state import DirectoryState
 from odradek.storage.directory.maintenance import Maintenance, collect
-from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.metadata.metadata_image import TOPIC_RESOURCE, ConfigResource, TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import TopicPartition
@@ -101,9 +100,7 @@ class TopicChanges:
 
     def grow(self, totals: Mapping[str, int]) -> list[TopicImage]:
         """Add partitions to topics; see `WritableLogDirectory.add_partitions`."""
-        image = self._parts.cluster.image
-        new = {name: range(len(image.topic(name).partitions), total) for name, total in totals.items()}
-        check_partition_count(sum(map(len, new.values())))
+        new = self._parts.cluster.metadata.new_partitions(totals)
         places = [TopicPartition(name, number) for name, numbers in new.items() for number in numbers]
         states = self._parts.folders.choose(len(places))
         directory_ids = self._parts.cluster.directory_ids([state.path for state in states])

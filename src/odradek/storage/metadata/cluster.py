@@ -330,13 +330,7 @@ class ClusterMetadata:
             PolicyViolationError: More than 10,000 would be new.
         """
         self.refresh()
-        new: dict[str, range] = {}
-        for name, total in totals.items():
-            present = len(self.image.topic(name).partitions)
-            if total <= present:
-                raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
-            new[name] = range(present, total)
-        check_partition_count(sum(map(len, new.values())))
+        new = self.new_partitions(totals)
         places = None if directory_ids is None else iter(directory_ids)
         records: list[MetadataRecord] = []
         for name, numbers in new.items():
@@ -344,6 +338,17 @@ class ClusterMetadata:
             records += self._new_partitions(name, self._id_of(self.image.topic(name)), numbers, own)
         self._write(records)
         return [self.image.topics[name] for name in totals]
+
+    def new_partitions(self, totals: Mapping[str, int]) -> dict[str, range]:
+        """Return which partitions topics would get up to some totals; for the errors see `create_partitions`."""
+        new: dict[str, range] = {}
+        for name, total in totals.items():
+            present = len(self.image.topic(name).partitions)
+            if total <= present:
+                raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
+            new[name] = range(present, total)
+        check_partition_count(sum(map(len, new.values())))
+        return new
 
     def alter_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
         """Change settings of topics, groups and client metrics, all at once; a value of None removes one.
