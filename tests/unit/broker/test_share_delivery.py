@@ -477,8 +477,10 @@ def test_the_end_of_a_session_does_not_release_what_the_next_one_acquires(runnin
         {"topic_id": one, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}
         for one in (topic_id, other_id)
     ]
+    # More bytes than one topic has: it waits until the states of both are read.
+    limits = {"min_bytes": running.broker.logs["t", 0].size_bytes + 1, "max_wait_ms": 600_000}
     # All of the first topic, and half of the second one.
-    assert member.fetch(topics=topics, max_records=9, batch_size=9) == [(0, 5, 1), (0, 2, 1)]
+    assert member.fetch(topics=topics, max_records=9, batch_size=9, **limits) == [(0, 5, 1), (0, 2, 1)]
     shares, key = running.broker.shares, ShareKey(GROUP, other_id, 0)
     live = shares.find(key)
     assert live is not None
