@@ -27,13 +27,16 @@ from odradek.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from odradek.printable import logger
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import check_partition_count
-from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.metadata_image import MetadataImage, TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
+
+_logger = logger(__name__)
 
 _REMEMBERED = 1000
 
@@ -58,16 +61,44 @@ class Topics:
         return await asyncio.get_running_loop().run_in_executor(self._executor, action)
 
     async def change_all(
-        self, changes: Mapping[_K, _T], action: Callable[[Mapping[_K, _T]], object]
+        self,
+        changes: Mapping[_K, _T],
+        action: Callable[[Mapping[_K, _T]], object],
+        is_made: Callable[[MetadataImage, _K, _T], bool],
     ) -> dict[_K, Exception | None]:
         """Make changes in another thread with one action, by which all are on the disk, or none.
 
         If one of them is refused, which happens where another client was faster, they are made one by one.
 
+        Args:
+            changes: The changes.
+            action: Makes them.
+            is_made: Whether the metadata have one of them: then it has happened, whatever failed after that.
+
         Returns:
             For each change why it was not made, or None.
         """
-        return await self.change(partial(_change_all, changes, action))
+        return await self.change(partial(self._change_all, changes, action, is_made))
+
+    def _change_all(
+        self,
+        changes: Mapping[_K, _T],
+        action: Callable[[Mapping[_K, _T]], object],
+        is_made: Callable[[MetadataImage, _K, _T], bool],
+    ) -> dict[_K, Exception | None]:
+        try:
+            action(changes)
+        except (BrokerError, OptionError, UnknownTopicOrPartitionError) as error:
+            if len(changes) == 1:
+                return dict.fromkeys(changes, error)
+        except Exception as error:
+            # The disk's. Kafka's controller answers by the metadata; what follows from them is done later.
+            _logger.error("A change of the metadata, or what follows from it, failed: %s", error)
+            image = self._logs.metadata_image
+            return {key: None if is_made(image, key, change) else error for key, change in changes.items()}
+        else:
+            return dict.fromkeys(changes)
+        return {key: self._change_all({key: change}, action, is_made)[key] for key, change in changes.items()}
 
     # -- creating
 
@@ -213,19 +244,11 @@ class Topics:
         def create(some: Mapping[str, NewTopic]) -> None:
             made.update(zip(some, self._logs.create_topics(some.values()), strict=True))
 
-        failed = await self.change_all({topic.name: topic for topic in topics}, create)
+        def is_made(image: MetadataImage, name: str, topic: NewTopic) -> bool:
+            found = image.topics.get(name)
+            if found is not None:
+                made.setdefault(name, found)
+            return found is not None
+
+        failed = await self.change_all({topic.name: topic for topic in topics}, create, is_made)
         return [failed[topic.name] or made[topic.name] for topic in topics]
-
-
-def _change_all(changes: Mapping[_K, _T], action: Callable[[Mapping[_K, _T]], object]) -> dict[_K, Exception | None]:
-    try:
-        action(changes)
-    except (BrokerError, OptionError, UnknownTopicOrPartitionError) as error:
-        if len(changes) == 1:
-            return dict.fromkeys(changes, error)
-    except Exception as error:
-        # The disk's: what was made of it is not known.
-        return dict.fromkeys(changes, error)
-    else:
-        return dict.fromkeys(changes)
-    return {key: _change_all({key: change}, action)[key] for key, change in changes.items()}

@@ -20,6 +20,8 @@ from odradek.broker.protocol import Message
 from odradek.broker.quotas.client_quotas import Mutations
 from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.errors import UnknownTopicOrPartitionError
+from odradek.storage.metadata.metadata_image import MetadataImage
 
 _FIRST_STRICT = 5
 _FIRST_WITH_STATES = 6
@@ -52,12 +54,20 @@ async def delete_topics(request: Request) -> Message:
     going = await broker.turns.finish(_within_quota(request, mutations, answers))
     if not going:
         return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
-    failed = await broker.topics.change_all(going, broker.logs.delete_topics)
+    failed = await broker.topics.change_all(going, broker.logs.delete_topics, _is_deleted)
     for name, error in failed.items():
+        if isinstance(error, UnknownTopicOrPartitionError):
+            # Kafka's controller knows topics by their ids here, also if the client has named them.
+            error = ApiError(ErrorCode.unknown_topic_id)
         failure = () if error is None else (code_of(error), message_of(error))
         answers.append(_answer(name, going[name], *failure))
     await broker.topics_deleted({name: going[name] for name, error in failed.items() if error is None})
     return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
+
+
+def _is_deleted(image: MetadataImage, name: str, topic_id: UUID | None) -> bool:
+    topic = image.topics.get(name)
+    return topic is None or topic.topic_id != topic_id
 
 
 def _within_quota(request: Request, mutations: Mutations, answers: list[Message]) -> Work[Mapping[str, UUID | None]]:

@@ -6,7 +6,6 @@ Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.legacyAlterC
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -19,7 +18,8 @@ from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation
 from odradek.errors import OdradekError
-from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource
+from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource, MetadataImage
 
 
 def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Message:
@@ -56,39 +56,57 @@ async def alter_resources(
         prepare: Checks what is asked of a resource; returns what carries it out.
         lacks_value: Whether what is asked of a setting needs a value, and has none.
     """
+    # Settings are checked together, and words are added to those that there are: two requests at once would not know of
+    # each other.
+    async with request.broker.configs.turn:
+        return {"responses": await _alter(request, prepare, lacks_value)}
+
+
+async def _alter(
+    request: Request,
+    prepare: Callable[[Any], Callable[[], None] | ResourceChanges | None],
+    lacks_value: Callable[[Any], bool],
+) -> list[Message]:
     broker, resources = request.broker, request.body.resources
     errors = check_resources(resources)
-    answers = []
+    answers = [_answer(resource) for resource in resources]
     together: dict[ConfigResource, Mapping[str, str | None]] = {}
     written: dict[ConfigResource, int] = {}
-    for number, resource in enumerate(resources):
+    count = 0
+    # Those of the broker last: they are written one by one, and nothing is if the request is too large.
+    for number in sorted(range(len(resources)), key=lambda number: resources[number].resource_type == BROKER_RESOURCE):
         await rest(number)
+        resource = resources[number]
         try:
             if number in errors:
                 raise errors[number]
             _check(resource, lacks_value)
             check_configs_access(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-            is_of_broker = resource.resource_type == BROKER_RESOURCE
-            # Its settings are checked together: two changes at once would not know of each other.
-            turn: AbstractAsyncContextManager[Any] = broker.configs.turn if is_of_broker else nullcontext()
-            async with turn:
-                action = prepare(resource)
-                if isinstance(action, ResourceChanges):
-                    together[action.resource] = action.changes
-                    written[action.resource] = number
-                elif action is not None:
-                    await broker.topics.change(action)
-                    if is_of_broker:
-                        broker.configs.altered()
-            answers.append(_answer(resource))
+            action = prepare(resource)
+            if action is not None and not isinstance(action, ResourceChanges):
+                await broker.topics.change(action)
+                broker.configs.altered()
         except OdradekError as error:
-            answers.append(_answer(resource, code_of(error), message_of(error)))
-    if together:
-        for of, failure in (await broker.topics.change_all(together, broker.logs.metadata.alter_configs)).items():
+            answers[number] = _answer(resource, code_of(error), message_of(error))
+            continue
+        if isinstance(action, ResourceChanges):
+            together[action.resource] = action.changes
+            written[action.resource] = number
+            count += len(action.changes)
+            if count > MAX_RECORDS_PER_USER_OP:
+                raise ApiError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
+    if together and not request.body.validate_only:
+        failed = await broker.topics.change_all(together, broker.logs.metadata.alter_configs, _is_made)
+        for of, failure in failed.items():
             if failure is not None:
                 number = written[of]
                 answers[number] = _answer(resources[number], code_of(failure), message_of(failure))
-    return {"responses": answers}
+    return answers
+
+
+def _is_made(image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> bool:
+    present = image.configs.get(resource, {})
+    return all(present.get(name) == value for name, value in changes.items())
 
 
 def _check(resource: Any, lacks_value: Callable[[Any], bool]) -> None:

@@ -19,6 +19,8 @@ from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
+from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
+from odradek.storage.metadata.metadata_image import MetadataImage
 
 _FIRST_STRICT = 3
 
@@ -35,14 +37,23 @@ async def create_partitions(request: Request) -> Message:
     answers: dict[str, Message] = {}
     totals: dict[str, int] = {}
     mutations = request.mutations(_FIRST_STRICT)
+    asked, more = [], 0
     for number, topic in enumerate(body.topics):
         await rest(number)
+        if times[topic.name] > 1:
+            answers[topic.name] = _answer(topic.name, int(ErrorCode.invalid_request), "Duplicate topic name.")
+        elif not request.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
+            answers[topic.name] = _answer(topic.name, int(ErrorCode.topic_authorization_failed))
+        else:
+            asked.append(topic)
+            present = broker.logs.metadata_image.topics.get(topic.name)
+            more += 0 if present is None else max(0, topic.count - len(present.partitions))
+    if more > MAX_PARTITIONS_PER_BATCH:
+        reason = "Excessively large number of additional partitions per request."
+        raise ApiError(ErrorCode.policy_violation, reason)
+    for number, topic in enumerate(asked):
+        await rest(number)
         try:
-            if times[topic.name] > 1:
-                raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
-            if not request.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
-                answers[topic.name] = _answer(topic.name, int(ErrorCode.topic_authorization_failed))
-                continue
             if topic.name not in broker.logs.metadata_image.topics:
                 answers[topic.name] = _answer(topic.name, int(ErrorCode.unknown_topic_or_partition))
                 continue
@@ -55,10 +66,16 @@ async def create_partitions(request: Request) -> Message:
         except OdradekError as error:
             answers[topic.name] = _answer(topic.name, code_of(error), message_of(error))
     if totals and not body.validate_only:
-        for name, failure in (await broker.topics.change_all(totals, broker.logs.add_partitions)).items():
+        failed = await broker.topics.change_all(totals, broker.logs.add_partitions, _is_made)
+        for name, failure in failed.items():
             if failure is not None:
                 answers[name] = _answer(name, code_of(failure), message_of(failure))
     return {"throttle_time_ms": mutations.throttle_ms, "results": list(answers.values())}
+
+
+def _is_made(image: MetadataImage, name: str, total: int) -> bool:
+    topic = image.topics.get(name)
+    return topic is not None and len(topic.partitions) >= total
 
 
 def _check(request: Request, topic: Any) -> None:

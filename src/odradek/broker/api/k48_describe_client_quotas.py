@@ -37,4 +37,4 @@ def describe_client_quotas(request: Request) -> Work[Message]:
                     "values": [{"key": key, "value": value} for key, value in quotas.items()],
                 }
             )
-    return {"error_code": NO_ERROR, "error_message": None, "entries": entries}
+    return {"error_code": NO_ERROR, "error_message": "", "entries": entries}

@@ -42,6 +42,7 @@ from odradek.broker.topic_names import check_topic_name
 from odradek.coordination.placement import in_hash_order
 from odradek.errors import LogError, OdradekError
 from odradek.printable import logger
+from odradek.storage.config_def import INTEGER
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.metadata_image import (
     BROKER_RESOURCE,
@@ -160,7 +161,7 @@ class ResourceConfigs:
         config: The broker's settings.
 
     Attributes:
-        turn: Held while settings of the broker are checked and changed.
+        turn: Held while settings are checked and changed.
     """
 
     def __init__(self, logs: WritableLogDirectory, config: BrokerConfig) -> None:
@@ -314,7 +315,8 @@ class ResourceConfigs:
     ) -> Callable[[], None] | ResourceChanges | None:
         """Check changes of settings, and return what carries them out; it may run in another thread.
 
-        All but those of the broker are returned: they are written together with others.
+        All but those of the broker are returned, also if they are only validated: they are written together with
+        others.
 
         Raises:
             ApiError: They are not valid.
@@ -354,11 +356,13 @@ class ResourceConfigs:
         if kind == BROKER_RESOURCE and any(map(is_of_store, different)):
             write = partial(self._logs.metadata.alter_broker_config, different, for_all=False)
             return partial(self._change_stores, after, None if validate_only else write)
-        if validate_only or not different:
+        if not different:
             return None
-        if kind == BROKER_RESOURCE:
-            return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
-        return ResourceChanges(ConfigResource(kind, name), different)
+        if kind != BROKER_RESOURCE:
+            return ResourceChanges(ConfigResource(kind, name), different)
+        if validate_only:
+            return None
+        return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
 
     def _change_stores(self, after: Mapping[str, str], write: Callable[[], None] | None) -> None:
         """Check that changed key stores can be used; then change them, unless `write` is None."""
@@ -467,15 +471,14 @@ class ResourceConfigs:
                 )
 
     def _check_broker(self, name: str, or_other: str = "") -> None:
-        own = self._logs.identity.node_id
-        try:
-            number = int(name)
-        except ValueError:
+        if name == self._node:
+            return
+        if INTEGER.fullmatch(name) is None:
             what = "Broker id" if or_other else "Node id"
-            raise ApiError(ErrorCode.invalid_request, f"{what} must be an integer, but it is: {name}") from None
-        if number != own:
-            text = f"Unexpected broker id, expected {own}{or_other}, but received {name}"
-            raise ApiError(ErrorCode.invalid_request, text)
+            raise ApiError(ErrorCode.invalid_request, f"{what} must be an integer, but it is: {name}")
+        # To Kafka "01" is this broker's id as well, but it would never look there for its settings.
+        text = f"Unexpected broker id, expected {self._node}{or_other}, but received {name}"
+        raise ApiError(ErrorCode.invalid_request, text)
 
 
 def answer_of(one: Described, *, synonyms: bool, documentation: bool) -> Message:

@@ -13,7 +13,7 @@ Source in Kafka: `LogManager`, `CleanShutdownFileHandler`, `OffsetCheckpointFile
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,12 +126,13 @@ class DirectoryState:
             write_offset_checkpoint(path, dict(sorted(offsets.items())), self._files)
             self._known[kind] = offsets
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Remove a deleted log from the checkpoints: a later log of the same name must not get its entries."""
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove deleted logs from the checkpoints: later logs of the same names must not get their entries."""
+        going = set(partitions)
         with self._lock:
             for kind, known in self._known.items():
-                if topic_partition in known:
-                    self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
+                if going & known.keys():
+                    self._write(kind, {key: offset for key, offset in known.items() if key not in going})
 
     def close(self, *, is_clean: bool) -> None:
         """Release the folder; with the marker if every log was closed in order. A second call has no effect."""

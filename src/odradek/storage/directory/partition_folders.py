@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -179,7 +179,7 @@ class PartitionFolders:
             elif folder.is_dir():
                 # It was made for this partition; an interrupt kept the rest from being done.
                 continue
-            state.forget(topic_partition)
+            state.forget([topic_partition])
 
     def refuse_strays(self) -> None:
         """Raise if the first partition of the same name would set a folder aside, and the report is strict.
@@ -210,22 +210,32 @@ class PartitionFolders:
         self._files.rename(folder, target)
         return target
 
-    def mark_deleted(self, topic_partition: TopicPartition) -> Path:
-        """Rename a partition's folder; return the folder to be removed.
+    def mark_deleted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Path]:
+        """Rename the folders of partitions, if they have a place; return those that are to be removed.
 
-        If an exception ended it, it can be called again, and continues where it stopped.
+        The partitions have their places until they are forgotten. Until then, also if an exception ended it, it can be
+        called again, and continues where it stopped.
         """
-        state = self.places[topic_partition]
-        folder = state.path / str(topic_partition)
-        name = marked_directory_name(topic_partition, uuid4(), DELETE_DIRECTORY_SUFFIX)
-        target = self._going.setdefault(topic_partition, folder.with_name(name))
-        if folder.exists():
-            self._files.rename(folder, target)
-        self._files.sync_directory(state.path)
-        state.forget(topic_partition)
-        self.places.pop(topic_partition, None)
-        del self._going[topic_partition]
-        return target
+        going = {place: self.places[place].path for place in partitions if place in self.places}
+        for topic_partition, path in going.items():
+            folder = path / str(topic_partition)
+            name = marked_directory_name(topic_partition, uuid4(), DELETE_DIRECTORY_SUFFIX)
+            target = self._going.setdefault(topic_partition, folder.with_name(name))
+            if folder.exists():
+                self._files.rename(folder, target)
+        # Once for all of them: it takes as long as for one.
+        for path in dict.fromkeys(going.values()):
+            self._files.sync_directory(path)
+        return {topic_partition: self._going[topic_partition] for topic_partition in going}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions whose folders were marked as deleted."""
+        going = list(partitions)
+        for state in {id(self.places[place]): self.places[place] for place in going}.values():
+            state.forget(going)
+        for topic_partition in going:
+            self.places.pop(topic_partition, None)
+            self._going.pop(topic_partition, None)
 
     def remove(self, folder: Path) -> None:
         """Remove a folder and what is in it; it is not an error if it does not exist.

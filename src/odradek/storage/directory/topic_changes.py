@@ -66,10 +66,10 @@ class TopicChanges:
                 if log is not None:
                     log.config = config
         self._altered = frozenset()
-        for deletion in deletions:
-            if deletion.topic not in self._parts.cluster.image.topics:
-                # No thread may append to its logs any more.
-                self._delete_logs(deletion.partitions, deletion.delay_ms)
+        topics = self._parts.cluster.image.topics
+        going = [deletion for deletion in deletions if deletion.topic not in topics]
+        # No thread may append to their logs any more.
+        self._delete_logs({place: deletion.delay_ms for deletion in going for place in deletion.partitions})
         self._deletions = ()
         self._parts.list_again()
         self.is_settled = True
@@ -132,17 +132,24 @@ class TopicChanges:
         going = [place for place in topic.topic_partitions if place in places]
         return _Deletion(name, going, self._parts.topic_config(name).file_delete_delay_ms)
 
-    def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
-        """Close logs and mark their folders as deleted; skip those that are gone already."""
-        for topic_partition in partitions:
+    def _delete_logs(self, delays_ms: Mapping[TopicPartition, int]) -> None:
+        """Close logs and mark their folders as deleted; skip those that are gone already.
+
+        Args:
+            delays_ms: For each partition, after which time its folder may be removed.
+        """
+        for topic_partition in delays_ms:
             log = self._parts.open_logs.get(topic_partition)
             if log is not None:
                 log.discard(is_deleted=True)
                 self._parts.open_logs.pop(topic_partition, None)
-            if topic_partition in self._parts.folders.places:
-                target = self._parts.folders.mark_deleted(topic_partition)
-                self._maintenance.cleaner.forget(target.parent, [topic_partition])
-                self._maintenance.remove_later(target, self._parts.clock() + delay_ms)
+        folders = self._parts.folders
+        targets = folders.mark_deleted(delays_ms)
+        for topic_partition, target in targets.items():
+            self._maintenance.remove_later(target, self._parts.clock() + delays_ms[topic_partition])
+        for path in {target.parent for target in targets.values()}:
+            self._maintenance.cleaner.forget(path, targets)
+        folders.forget(targets)
 
     def make_folders(self, partitions: Sequence[TopicPartition], states: Sequence[DirectoryState]) -> None:
         """Make the folders of partitions that are in the metadata.

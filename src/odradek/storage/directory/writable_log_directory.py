@@ -29,7 +29,7 @@ from odradek.arguments import (
     checked_text,
     given_text,
 )
-from odradek.errors import LogError
+from odradek.errors import LogError, UnknownTopicOrPartitionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue, as_texts
 from odradek.storage.directory.broker_config import broker_config_text
@@ -379,8 +379,11 @@ class WritableLogDirectory(LogDirectory):
         self.delete_topics([checked_text("name", name)])
 
     @with_log_errors
-    def delete_topics(self, names: Iterable[str]) -> None:
+    def delete_topics(self, names: Iterable[str] | Mapping[str, UUID | None]) -> None:
         """Delete topics, all of them or none, in less time than by a call for each; see `delete_topic`.
+
+        Args:
+            names: Their names; or the id of each by its name, so that no topic is deleted that got the name meanwhile.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -388,7 +391,16 @@ class WritableLogDirectory(LogDirectory):
         given = checked_names("names", names)
         with self._guard.changing():
             self._guard.check_usable()
+            if isinstance(names, Mapping):
+                self._check_ids(names)
             self._changes.delete(given)
+
+    def _check_ids(self, topic_ids: Mapping[str, UUID | None]) -> None:
+        # Under the lock: no thread of this process can replace a topic before they are deleted.
+        image = self._parts.cluster.image
+        for name, topic_id in topic_ids.items():
+            if image.topic(name).topic_id != topic_id:
+                raise UnknownTopicOrPartitionError(name, path=self.path)
 
     def remove_deleted_folder(self, folder: Path) -> None:
         """Remove the folder of a partition that is marked as deleted, and the files in it.
