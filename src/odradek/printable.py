@@ -22,6 +22,15 @@ def printable(text: str, kept: str = "") -> str:
     )
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: halves of characters cannot, as in names of files that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _escaped(argument: object) -> object:
     text = str(argument)
     return argument if text.isprintable() else printable(text)

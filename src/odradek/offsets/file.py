@@ -16,11 +16,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from odradek.arguments import checked_int, checked_path
 from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
-from odradek.offsets.store import DEFAULT_TIMEOUT_MS, OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.offsets.store import (
+    DEFAULT_TIMEOUT_MS,
+    OffsetStore,
+    Position,
+    Positions,
+    StoreAddress,
+    kept_partition,
+    new_version,
+)
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import hidden_temporary, write_atomically
 from odradek.storage.names import TopicPartition
@@ -111,10 +119,10 @@ class FileOffsetStore(OffsetStore):
 
     def _parse(self, data: bytes) -> Positions:
         try:
-            content = json.loads(data)
+            content = json.loads(data, object_pairs_hook=_unique)
             version, topics = content["version"], content["positions"]
             entries = [
-                (TopicPartition(topic, int(partition)), entry)
+                (kept_partition(topic, partition, self.address), entry)
                 for topic, partitions in topics.items()
                 for partition, entry in partitions.items()
             ]
@@ -132,6 +140,13 @@ class FileOffsetStore(OffsetStore):
         )
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a key is there twice")
+    return fields
+
+
 def _wrong(error: Exception) -> str:
     match error:
         case json.JSONDecodeError() | UnicodeDecodeError():
@@ -140,6 +155,8 @@ def _wrong(error: Exception) -> str:
             return "it is nested too deeply"
         case KeyError():
             return f"the field {error.args[0]} is missing"
+        case ValueError():
+            return str(error)
     return "a field does not hold what it should"
 
 

@@ -19,22 +19,24 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import MAX_OFFSET, MAX_PARTITION
+from odradek.offsets.store import MAX_OFFSET, MAX_PARTITION, NUMBER
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 _PLAIN = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]+)(?P<mark>[,:;|\s])\s*(?P<partition>\d{1,10})(?P=mark)\s*(?P<start>\d{1,19})(?P=mark)\s*(?P<end>\d{1,19})",
+    r"(?P<topic>[A-Za-z0-9._-]+)(?P<mark>[,:;|\s])\s*"
+    rf"(?P<partition>{NUMBER})(?P=mark)\s*(?P<start>{NUMBER})(?P=mark)\s*(?P<end>{NUMBER})",
     re.ASCII,
 )
 _OF_SPARK = re.compile(
-    r"OffsetRange\(topic: '?(?P<topic>[A-Za-z0-9._-]+)'?, partition: (?P<partition>\d{1,10}), "
-    r"range: \[(?P<start>\d{1,19}) -> (?P<end>\d{1,19})\]\)",
+    rf"OffsetRange\(topic: '?(?P<topic>[A-Za-z0-9._-]+)'?, partition: (?P<partition>{NUMBER}), "
+    rf"range: \[(?P<start>{NUMBER}) -> (?P<end>{NUMBER})\]\)",
     re.ASCII,
 )
 _FIELDS = ("topic", "partition", "fromOffset", "untilOffset")
 _ENDS = ("untilOffset", "until_offset", "until", "endOffset", "end")
 _TOKEN = re.compile(
-    r"""(?P<mark>[][{}(),:])|[uU]?(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<number>0|[1-9]\d{0,18})[lL]?(?![\w.])""",
+    r"""(?P<mark>[][{}(),:])|[uU]?(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<number>"""
+    rf"{NUMBER})[lL]?(?![\w.])",
     re.ASCII,
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
@@ -115,7 +117,7 @@ def _checked(fields: list[Any], shown: Any, where: str) -> tuple[TopicPartition,
 
 
 def _is_number(field: Any) -> bool:
-    return isinstance(field, int | str) and re.fullmatch(r"[0-9]{1,19}", str(field)) is not None
+    return isinstance(field, int | str) and re.fullmatch(NUMBER, str(field)) is not None
 
 
 class _PythonText:

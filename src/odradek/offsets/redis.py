@@ -17,16 +17,22 @@ version, and a commit of a reader that is ahead of it is a conflict.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Self, cast
 
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.redis_connection import RedisConnection
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, decimal_offset, new_version
+from odradek.offsets.store import (
+    OffsetStore,
+    Position,
+    Positions,
+    StoreAddress,
+    decimal_offset,
+    kept_partition,
+    new_version,
+)
 from odradek.storage.names import TopicPartition
 
-_POSITION_FIELD = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,10})", re.ASCII | re.DOTALL)
 _METADATA_SUFFIX = ":metadata"
 
 # ARGV: the expected version or '', the new version, then for each partition its field, its offset or '' to remove it,
@@ -136,12 +142,8 @@ class RedisOffsetStore(OffsetStore):
         )
 
     def _topic_partition(self, field: str) -> TopicPartition:
-        match = _POSITION_FIELD.fullmatch(field)
-        if match is None:
-            raise OffsetStoreError(
-                f"{self.address}: the hash {self.key} has a field {field!r:.100}, not topic:partition"
-            )
-        return TopicPartition(match["topic"], int(match["partition"]))
+        topic, _, number = field.rpartition(":")
+        return kept_partition(topic, number, f"{self.address}: the field {field!r:.100} of the hash {self.key}")
 
     def _parse_metadata(self, field: str, value: bytes) -> Any:
         try:

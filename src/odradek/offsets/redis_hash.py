@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, cast
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.known_beside import Known, format_known, parse_known, positions_with
 from odradek.offsets.redis_connection import StoreOfOlderPrograms
-from odradek.offsets.store import Position, Positions, StoreAddress, decimal_offset, new_version
-from odradek.offsets.topic_keys import OffsetText, check_topics, keys_by_topic, parse_text, partition_of, take_topics
+from odradek.offsets.store import Position, Positions, StoreAddress, decimal_offset, new_version, partition_of
+from odradek.offsets.topic_keys import OffsetText, check_topics, keys_by_topic, parse_text, take_topics
 from odradek.storage.names import TopicPartition
 
 _MOST_BYTES = 16 << 20

@@ -32,15 +32,19 @@ from odradek.arguments import (
     split_login,
 )
 from odradek.closing import Closing
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, OffsetStoreError, OptionError
 from odradek.extras import missing_package
+from odradek.printable import is_utf8
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
 DEFAULT_TIMEOUT_MS = 10_000
 _CLAIM_ATTEMPTS = 20
-_DECIMAL = re.compile(rb"[0-9]{1,19}")
+NUMBER = r"(?:0|[1-9][0-9]{0,18})"
+"""An offset or a partition in a text, as programs write one: without a sign, a gap or zeros before it."""
+_NUMBER = re.compile(NUMBER)
+_DECIMAL = re.compile(NUMBER.encode())
 _MOST_DIGITS = 15
 """The longest timeout in ms: 30,000 years, and no operating system's clock overflows."""
 
@@ -68,8 +72,9 @@ class Position:
         if self.leader_epoch is not None:
             checked_int("the leader epoch of a position", self.leader_epoch, 0, 2**31 - 1)
         for name, text in (("topic_id", self.topic_id), ("batch", self.batch), ("note", self.note)):
-            if text is not None:
-                checked_text(name, text)
+            # JSON can hold half of a character, which no store can.
+            if text is not None and not is_utf8(checked_text(name, text)):
+                raise ValueError(f"the {name} of a position must be text in UTF-8, not {text!r:.100}")
 
     def metadata(self) -> dict[str, str | int]:
         """Return the fields beside the offset that are not None."""
@@ -102,6 +107,28 @@ class Position:
             raise OffsetStoreError(f"{where}: {error}") from error
 
 
+def partition_of(text: str) -> int | None:
+    """Return the number of a partition, as it is written everywhere; None if a text is none."""
+    return int(text) if _NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION else None
+
+
+def kept_partition(topic: str, number: str, where: str) -> TopicPartition:
+    """Return the partition that a store has under a topic and a number.
+
+    Raises:
+        OffsetStoreError: There can be none of that name; `where` names the place.
+    """
+    partition = partition_of(number)
+    if partition is None or not _is_topic(topic):
+        raise OffsetStoreError(f"{where}: there can be no partition {number!r:.30} of a topic {topic!r:.100}")
+    return TopicPartition(topic, partition)
+
+
+def _is_topic(name: str) -> bool:
+    """Whether every store can keep positions of a topic of a name: more than Kafka's, but they are nodes and fields."""
+    return name not in {"", ".", ".."} and "/" not in name and is_utf8(name)
+
+
 def decimal_offset(data: bytes) -> int | bytes:
     """Return an offset that is kept as plain decimal; what is none stays as it is, for `Position.parse` to refuse."""
     return int(data) if _DECIMAL.fullmatch(data) else data
@@ -117,11 +144,14 @@ def checked_positions(positions: object) -> dict[TopicPartition, Position]:
 
     Raises:
         TypeError: It is no mapping from topic-partitions to positions.
+        OptionError: There can be no such partition.
     """
     if not isinstance(positions, Mapping):
         raise TypeError(f"positions must be a mapping from TopicPartition to Position, not {given_text(positions)}")
     for name, position in positions.items():
-        checked_topic_partition(name)
+        topic, partition = checked_topic_partition(name)
+        if not (0 <= partition <= MAX_PARTITION and _is_topic(topic)):
+            raise OptionError(f"there can be no position of a partition {partition} of a topic {topic!r:.100}")
         if not isinstance(position, Position):
             raise TypeError(f"the position of {name} must be a Position, not {given_text(position)}")
     return dict(positions)

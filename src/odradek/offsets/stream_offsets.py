@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, partition_of
 from odradek.storage.names import TopicPartition
 
 TOPIC_ID = "topic_id"
@@ -62,9 +62,10 @@ def parse_stream_offsets(content: object) -> dict[TopicPartition, Position]:
             beside = more.get(topic, entry)
             topic_id, epochs = beside.get(TOPIC_ID), beside.get(LEADER_EPOCHS, {})
             for number in entry.keys() - {TOPIC_ID, LEADER_EPOCHS}:
-                if not (number.isascii() and number.isdecimal() and type(entry[number]) is int):
+                partition = partition_of(number)
+                if partition is None or type(entry[number]) is not int:
                     raise ValueError(f"{number!r:.20} is no partition")
-                found[TopicPartition(topic, int(number))] = Position(entry[number], epochs.get(number), topic_id)
+                found[TopicPartition(topic, partition)] = Position(entry[number], epochs.get(number), topic_id)
     except (AttributeError, TypeError, ValueError) as error:
         raise OffsetStoreError(f"these are not the offsets of topics: {content!r:.100}") from error
     return found

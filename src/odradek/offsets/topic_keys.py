@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import MAX_PARTITION, StoreAddress
+from odradek.offsets.store import NUMBER, StoreAddress, partition_of
 from odradek.storage.names import TopicPartition
 
 TOPIC = "{topic}"
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_NUMBER = re.compile(NUMBER)
 
 
 def take_topics(address: StoreAddress) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def parse_text(data: bytes, where: str) -> OffsetText:
         text = data.decode()
         is_json = text.lstrip().startswith("{")
         pairs = json.loads(text, object_pairs_hook=list) if is_json else [pair.split(":") for pair in text.split(",")]
-        offsets = {_partition(partition): _number(str(offset), 19) for partition, offset in pairs}
+        offsets = {_partition(partition): _number(str(offset)) for partition, offset in pairs}
         if len(offsets) != len(pairs):
             raise ValueError("a partition is there twice")
     except (ValueError, TypeError, RecursionError) as error:
@@ -101,12 +101,6 @@ def parse_text(data: bytes, where: str) -> OffsetText:
     return OffsetText(is_json, offsets)
 
 
-def partition_of(text: str) -> int | None:
-    """Return the number of a partition, as it is written everywhere; None if a text is none."""
-    found = int(text) if _PARTITION.fullmatch(text) else -1
-    return found if 0 <= found <= MAX_PARTITION else None
-
-
 def _partition(text: str) -> int:
     found = partition_of(text.strip())
     if found is None:
@@ -114,8 +108,8 @@ def _partition(text: str) -> int:
     return found
 
 
-def _number(text: str, most_digits: int) -> int:
+def _number(text: str) -> int:
     stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= most_digits):
+    if _NUMBER.fullmatch(stripped) is None:
         raise ValueError(f"{text!r:.40} is no number")
     return int(stripped)

@@ -39,8 +39,16 @@ from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.known_beside import Known, format_known, parse_known, positions_with
-from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, decimal_offset, new_version
-from odradek.offsets.topic_keys import partition_of
+from odradek.offsets.store import (
+    OffsetStore,
+    Position,
+    Positions,
+    StoreAddress,
+    decimal_offset,
+    kept_partition,
+    new_version,
+    partition_of,
+)
 from odradek.storage.names import TopicPartition
 
 T = TypeVar("T")
@@ -174,10 +182,10 @@ class ZooKeeperOffsetStore(OffsetStore):
     def _read_offsets(self, deadline: float) -> dict[TopicPartition, bytes]:
         folders = self._folders(deadline)
         found = {
-            TopicPartition(folders[folder], partition)
+            kept_partition(folders[folder], name, self.address)
             for folder, names in _children(self._client, folders, deadline).items()
             for name in names
-            if (partition := partition_of(name)) is not None
+            if partition_of(name) is not None
         }
         reads = {name: self._client.get_async(self._path(name)) for name in found}
         offsets = {name: got(read, deadline) for name, read in reads.items()}

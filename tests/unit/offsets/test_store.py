@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import pytest
 
-from odradek.errors import OffsetStoreError
+from odradek.errors import OffsetStoreError, OptionError
 from odradek.offsets.file import FileOffsetStore
-from odradek.offsets.store import Position, Positions, open_store, parse_address
+from odradek.offsets.store import Position, Positions, decimal_offset, open_store, parse_address
+from odradek.offsets.topic_keys import parse_text
 from odradek.storage.names import TopicPartition
 
 
@@ -86,6 +87,34 @@ def test_a_file_address(tmp_path: Path) -> None:
 def test_a_position_that_kafka_cannot_hold(offset: int, leader_epoch: int | None) -> None:
     with pytest.raises(ValueError, match="must be between"):
         Position(offset, leader_epoch)
+
+
+def test_a_position_holds_text_that_every_store_can_keep() -> None:
+    for name in ("topic_id", "batch", "note"):
+        with pytest.raises(ValueError, match=f"the {name} of a position must be text in UTF-8"):
+            Position(0, **{name: "half of a character: \ud800"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "\ud800"])
+def test_a_topic_that_no_store_can_keep(topic: str) -> None:
+    with pytest.raises(OptionError, match="there can be no position of a partition 0 of a topic"):
+        Positions({TopicPartition(topic, 0): Position(1)})
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31])
+def test_a_partition_that_kafka_cannot_have(partition: int) -> None:
+    with pytest.raises(OptionError, match="there can be no position of a partition"):
+        Positions({TopicPartition("events", partition): Position(1)})
+
+
+@pytest.mark.parametrize(
+    "data", [b"0:010", b"0:03,1:4", b"00:3", b'{"0": "03"}', b"0:+3", b"0:1_0", "0:\u0663".encode()]
+)
+def test_a_number_in_a_text_is_written_as_programs_write_it(data: bytes) -> None:
+    with pytest.raises(OffsetStoreError, match="is no text of offsets"):
+        parse_text(data, "redis://host/0, offsets")
+    assert decimal_offset(b"010") == b"010"
+    assert parse_text(b" 0:3, 1:10 ", "redis://host/0, offsets").offsets == {0: 3, 1: 10}
 
 
 def test_positions_are_a_mapping() -> None:

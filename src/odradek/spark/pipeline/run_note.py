@@ -109,7 +109,7 @@ class RunNote:
             if "text" in part:
                 # A loss is told by the log too.
                 most = _TEXT_BYTES if part is content.get("error") else _TEXT_BYTES // 4
-                part["text"] = part["text"].encode()[:most].decode(errors="ignore")
+                part["text"] = part["text"].encode(errors="backslashreplace")[:most].decode(errors="ignore")
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 

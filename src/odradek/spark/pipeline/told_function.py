@@ -15,6 +15,7 @@ from functools import update_wrapper
 from typing import Any
 
 from odradek.errors import JobError
+from odradek.printable import is_utf8
 
 
 class ToldFunction:
@@ -40,21 +41,13 @@ class ToldFunction:
         except Exception as error:
             if isinstance(error, TypeError) and (wrong := refused_call(self._function, values, named)) is not None:
                 raise JobError(f"a query calls a function with other arguments than it takes: {wrong}") from error
-            if _is_utf8(traceback.format_exc()):
+            if is_utf8(traceback.format_exc()):
                 raise
             text = "".join(traceback.format_exception_only(error)).strip()
             told = RuntimeError(text.encode(errors="backslashreplace").decode())
             # The path of a module may be no UTF-8, either.
-            can_tell_where = _is_utf8("".join(traceback.format_tb(error.__traceback__)))
+            can_tell_where = is_utf8("".join(traceback.format_tb(error.__traceback__)))
             raise told.with_traceback(error.__traceback__ if can_tell_where else None) from None
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Mapping[str, Any]) -> str | None:
