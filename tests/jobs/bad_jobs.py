@@ -61,6 +61,15 @@ async def later(value):
 
 def each(value):
     yield 1
+
+async def each_later(value):
+    yield 1
+
+class _Later:
+    async def __call__(self, value):
+        return 1
+
+called_later = _Later()
 """
 TRANSFORM_LINE, SINK_LINE, CONSOLE_LINE = 12, 20, 28
 
@@ -373,11 +382,18 @@ ANALYSED = [
     _query("SELECT array() AS a FROM records", "array<void>")._replace(line=21),
     _query("SELECT my_length(value, 1) AS n FROM records", "length(value): too many positional"),
     _query("SELECT 1 + my_length() AS n FROM records", "length(value): missing a required argument"),
+    _query("SELECT topic FROM records WHERE 1 IN (SELECT my_length(value, 1) FROM records)", "too many positional"),
+    _query("SELECT topic FROM records WHERE EXISTS (SELECT my_length() FROM records)", "missing a required argument"),
+    _query("SELECT (SELECT max(my_length()) FROM records) AS n FROM records", "missing a required argument"),
+    _query("SELECT named_struct('a', 1, 'A', 2) AS s FROM records", "which Parquet does not have")._replace(line=21),
+    _query("SELECT TIME'12:00:00' AS t FROM records", "which Parquet does not have")._replace(line=21),
     _changed("count(*) AS n FROM so_far", "my_length(topic, topic) AS n FROM so_far", 27, "too many"),
     _added('[spark.conf]\n"spark.sql.session.timeZone" = "Mars/Base"', 1, "timezone"),
     _added('[spark.conf]\n"spark.sql.parquet.compression.codec" = "bzip9"', 1, "bzip9"),
     _changed(":length", ":later", 16, "plain function"),
     _changed(":length", ":each", 16, "plain function"),
+    _changed(":length", ":each_later", 16, "plain function"),
+    _changed(":length", ":called_later", 16, "plain function"),
     _added(
         '[[sink]]\ntype = "python"\nview = "orders"\nfunction = "bad_job_helpers:view"', 4, "called with 2 arguments"
     ),

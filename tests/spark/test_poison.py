@@ -299,6 +299,75 @@ def test_an_error_whose_text_cannot_be_sent(folder: Path, spark: SparkSession, d
     assert (headers["__odradek.errors.message"] or b"").startswith(rb"RuntimeError: ValueError: nine\udcff (")
 
 
+OURS = b"odradek.errors.JobError: nine"
+HOSTILE = [
+    OURS,
+    b"x\n" + OURS + b"\n",
+    b'Traceback (most recent call last):\n  File "a", line 1, in f\n' + OURS,
+    b"Python worker exited unexpectedly (crashed)",
+    b"Python worker failed to connect back.",
+    b"org.apache.spark.SparkException: Python worker failed to connect back.",
+]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "call",
+    [
+        "CAST(CAST(value AS STRING) AS INT)",
+        "number_of(value)",
+        # The text of an error of Spark's own, from its first character on.
+        "IF(TRY_CAST(CAST(value AS STRING) AS INT) IS NULL, RAISE_ERROR(CAST(value AS STRING)), INT(STRING(value)))",
+    ],
+    ids=["cast", "function", "raise_error"],
+)
+def test_what_a_record_says_is_never_taken_for_another_error(folder: Path, spark: SparkSession, call: str) -> None:
+    with odradek.open(folder / "source") as logs:
+        logs["orders", 1].append([odradek.Record(None, value) for value in HOSTILE])
+    text = FUNCTIONS.replace('if value == b"nine":', "if not value.isdigit():").replace(
+        '"nine is no number here"', "value.decode()"
+    )
+    (folder / "poison_functions.py").write_text(text, encoding="utf-8")
+    restarts: list[object] = []
+    job = Job.parse(JOB.replace("CAST(CAST(value AS STRING) AS INT)", call) + UDF, folder)
+    Pipeline(job, spark, on_restart=lambda error, _: restarts.append(error)).run()
+    assert not restarts
+    assert sorted(value or b"" for _, value, _ in letters(folder)) == sorted([b"nine", *HOSTILE])
+
+
+def test_an_error_of_an_iterator_whose_text_cannot_be_sent(folder: Path, spark: SparkSession) -> None:
+    text = """
+from collections.abc import Iterator
+import pandas as pd
+from pyspark.sql.functions import pandas_udf
+
+@pandas_udf("int")
+def number_of(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    for part in parts:
+        if (part == b"nine").any():
+            raise ValueError("nine\\udcff")
+        yield part.map(int)
+"""
+    (folder / "poison_functions.py").write_text(text, encoding="utf-8")
+    calls = JOB.replace("CAST(CAST(value AS STRING) AS INT)", "number_of(value)")
+    run(folder, spark, calls + UDF.replace('returns = "int"\n', ""))
+    assert numbers(folder) == [0, 1, 3, 7]
+    ((_, value, headers),) = letters(folder)
+    assert value == b"nine"
+    assert (headers["__odradek.errors.message"] or b"").startswith(rb"RuntimeError: ValueError: nine\udcff")
+
+
+def test_a_record_that_ends_the_worker_beside_one_that_raises(folder: Path, spark: SparkSession) -> None:
+    text = FUNCTIONS.replace("return None", 'if value == b"3":\n        os._exit(1)\n    return None')
+    (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")
+    run(folder, spark, JOB.replace("CAST(CAST(value AS STRING) AS INT)", "number_of(value)") + UDF)
+    assert numbers(folder) == [0, 1, 7]
+    told = {value: headers["__odradek.errors.message"] or b"" for _, value, headers in letters(folder)}
+    assert told.keys() == {b"nine", b"3"}
+    assert b"nine is no number here" in told[b"nine"]
+    assert told[b"3"].startswith(b"a Python worker of Spark ended")
+
+
 def test_a_record_that_ends_the_worker_is_found_after_three_restarts(folder: Path, spark: SparkSession) -> None:
     text = FUNCTIONS.replace('raise ValueError("nine is no number here")', "os._exit(1)")
     (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")
@@ -307,6 +376,16 @@ def test_a_record_that_ends_the_worker_is_found_after_three_restarts(folder: Pat
     Pipeline(job, spark, on_restart=lambda error, _: restarts.append(str(error))).run()
     assert len(restarts) == 3
     assert numbers(folder) == [0, 1, 3, 7]
+    ((_, value, headers),) = letters(folder)
+    assert value == b"nine"
+    assert (headers["__odradek.errors.message"] or b"").startswith(b"a Python worker of Spark ended")
+
+
+def test_state_does_not_see_a_record_that_ends_the_worker(folder: Path, spark: SparkSession) -> None:
+    text = FUNCTIONS.replace('raise ValueError("nine is no number here")', "os._exit(1)")
+    (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")
+    run(folder, spark, STATEFUL)
+    assert counts(folder) == [(0, 1), (1, 1), (3, 1), (7, 1)]
     ((_, value, headers),) = letters(folder)
     assert value == b"nine"
     assert (headers["__odradek.errors.message"] or b"").startswith(b"a Python worker of Spark ended")

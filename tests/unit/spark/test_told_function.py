@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.errors import JobError
-from odradek.spark.pipeline.told_function import ToldFunction
+from odradek.spark.pipeline.told_function import ToldFunction, own_error_of
 
 
 def raising(value: str) -> None:
@@ -59,6 +60,55 @@ def test_text_that_is_no_utf8_is_escaped() -> None:
     text = "".join(traceback.format_exception(caught.value))
     assert text.encode().endswith(b"RuntimeError: ValueError: not \\ud800\n")
     assert "in raising" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["odradek.errors.JobError: hostile", "x\nodradek.errors.JobError: hostile\n", "Traceback\nodradek.XError: x"],
+)
+def test_text_of_a_record_is_not_taken_for_an_error_of_this_library(text: str) -> None:
+    for called in (lambda: ToldFunction(raising)(text), lambda: list(ToldFunction(raising_later)(text))):
+        with pytest.raises((ValueError, RuntimeError), match=r"hostile|XError") as caught:
+            called()
+        assert own_error_of("".join(traceback.format_exception(caught.value))) is None
+
+
+def raising_later(value: str) -> Iterator[str]:
+    yield "first"
+    raising(value)
+
+
+def test_an_iterator_is_told_of_as_well() -> None:
+    told = ToldFunction(raising_later)("\ud800")
+    assert next(told) == "first"
+    with pytest.raises(RuntimeError, match=r"^ValueError: not \\ud800$"):
+        next(told)
+
+
+def test_a_decorator_may_give_a_function_more_than_it_takes_itself() -> None:
+    @functools.wraps(adding)
+    def with_more(value: Any) -> Any:
+        return adding(value, more=int(value))
+
+    @functools.wraps(adding)
+    def passing(*values: Any, **named: Any) -> Any:
+        return adding(*values, **named)
+
+    @functools.wraps(dividing)
+    def with_divisor(*values: Any, **named: Any) -> Any:
+        return dividing(*values, 0, **named)  # type: ignore[call-arg]
+
+    for function in (with_more, passing):
+        with pytest.raises(TypeError, match=r"can only concatenate|int"):
+            ToldFunction(function)([])
+        with pytest.raises(JobError, match="too many positional"):
+            ToldFunction(function)(1, 2)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        ToldFunction(with_divisor)("text")
+
+
+def dividing(value: Any, by: int) -> Any:
+    return value / by
 
 
 def test_a_module_whose_path_is_no_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,11 @@ def views_over(records: DataFrame, job: Job) -> Iterator[tuple[str, DataFrame]]:
     """
     yield RECORDS_VIEW, records if job.value is None else with_values(records, job.value)
     for number, transform in enumerate(job.transforms):
-        yield transform.view, transformed(records.sparkSession, transform, f"transform[{number}]")
+        frame = transformed(records.sparkSession, transform, f"transform[{number}]")
+        if frame.isStreaming and not records.isStreaming:
+            what = f"{transform.python or transform.view} must give the rows of a batch, not a stream"
+            raise JobError(what, f"transform[{number}].{transform.kind}")
+        yield transform.view, frame
 
 
 def transformed(spark: SparkSession, transform: Transform, key: str) -> DataFrame:

@@ -51,7 +51,7 @@ from odradek.spark.pipeline.planning import BatchPlan, plan
 from odradek.spark.pipeline.poison import by_partition, may_be_of_a_record, put_aside
 from odradek.spark.pipeline.preparing import prepare
 from odradek.spark.pipeline.python_sink import PythonSink
-from odradek.spark.pipeline.restarts import FAILURES, WORKER_ATTEMPTS, WorkerEndedError
+from odradek.spark.pipeline.restarts import FAILURES, WorkerEndedError
 from odradek.spark.pipeline.run import Run
 from odradek.spark.pipeline.session import explain, explained, open_session
 from odradek.spark.pipeline.sink import FencedError, Sink, check_held, check_same_topic
@@ -389,8 +389,7 @@ class PlainRun(Run):
                 self.store.check_owner(patiently=False)
                 if not isinstance(error, OdradekError):
                     raise explain(error) from error
-                ends_worker = self.lost_workers >= WORKER_ATTEMPTS
-                if not excluded and may_be_of_a_record(error, ends_worker=ends_worker):
+                if not excluded and may_be_of_a_record(error, ends_worker=self.may_end_worker):
                     excluded = self._put_aside(error, spark, planned, what)
                 elif not isinstance(error, FencedError) or attempt + 1 == _MOST_ATTEMPTS:
                     raise
@@ -401,7 +400,9 @@ class PlainRun(Run):
     ) -> Mapping[TopicPartition, frozenset[int]]:
         """Return the offsets of the records for which the views fail, after they went to the dead letters."""
         batch = Batch(self.job, spark, planned.ranges, self.topics, topic_ids=planned.topic_ids, columns=self._columns)
-        found = put_aside(error, batch, self.letters, lambda step: self.on_step(f"{what}, {step}"))
+        found = put_aside(
+            error, batch, self.letters, lambda step: self.on_step(f"{what}, {step}"), ends_worker=self.may_end_worker
+        )
         self._put_aside_records += len(found)
         return by_partition(found)
 

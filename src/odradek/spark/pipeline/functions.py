@@ -80,7 +80,7 @@ class FunctionName:
         function = getattr(module, self.name, None)
         if not callable(function):
             raise JobError(self._missing(vars(module)), key)
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        if _only_begins(function) or _only_begins(type(function).__call__):
             raise JobError(f"{self} must be a plain function: nothing awaits it, or asks it for more", key)
         if takes is not None and (wrong := refused_call(function, (None,) * takes, {})) is not None:
             raise JobError(f"{self} is called with {takes} arguments: {wrong}", key)
@@ -168,6 +168,12 @@ class Udf:
     name: str
     function: FunctionName
     returns: str | None = None
+
+
+def _only_begins(function: Any) -> bool:
+    """Whether a call only begins what is to be awaited, or asked for more."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(is_one(function) for is_one in kinds)
 
 
 def is_built_in(name: str) -> str:

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
     YearMonthIntervalType,
 )
 
@@ -154,8 +155,10 @@ def _is_of_parquet(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _is_part(kind.keyType, has_null=False) and _is_part(kind.valueType, has_null=kind.valueContainsNull)
     if isinstance(kind, StructType):
-        return bool(kind.fields) and all(_is_of_parquet(field.dataType) for field in kind.fields)
-    return not isinstance(kind, YearMonthIntervalType | CalendarIntervalType)
+        names = {field.name.lower() for field in kind.fields}
+        has_names = bool(names) and len(names) == len(kind.fields)
+        return has_names and all(_is_of_parquet(field.dataType) for field in kind.fields)
+    return not isinstance(kind, YearMonthIntervalType | CalendarIntervalType | TimeType)
 
 
 def _is_part(kind: DataType, *, has_null: bool) -> bool:

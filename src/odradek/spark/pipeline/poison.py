@@ -30,7 +30,7 @@ from odradek.spark.pipeline.batch import Batch, is_one_of
 from odradek.spark.pipeline.forwarding import DEAD_LETTER_HEADER, forwarded, plan_nodes
 from odradek.spark.pipeline.letters import LETTER_HEADERS
 from odradek.spark.pipeline.restarts import WorkerEndedError, WorkerLostError
-from odradek.spark.pipeline.session import explain, explained
+from odradek.spark.pipeline.session import explain, explained, own_error
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.pipeline.sink_specs import LETTERS_VIEW, ORIGIN_COLUMNS, ConsoleSinkSpec, TopicSinkSpec
 from odradek.spark.ranges import OffsetRange
@@ -43,7 +43,6 @@ _MOST_CHARACTERS = 2000
 _OF_A_FUNCTION = re.compile(r"MALFORMED_RECORD_IN_PARSING|^ *Traceback \(most recent call last\)", re.MULTILINE)
 """What Spark says if a function, or a decoder, fails."""
 _HEADERS = "array<struct<key: string, value: binary>>"
-_OWN_ERROR = re.compile(r"\bodradek\.[\w.]+Error: ")
 
 
 class PoisonRecord(NamedTuple):
@@ -78,11 +77,16 @@ def may_be_of_a_record(error: Exception, *, ends_worker: bool = False) -> bool:
         return False
     if isinstance(error, WorkerLostError):
         return False
-    return _OWN_ERROR.search(str(cause)) is None
+    return own_error(cause) is None
 
 
 def put_aside(
-    error: OdradekError, batch: Batch, letters: Sink | None, on_step: Callable[[str], None]
+    error: OdradekError,
+    batch: Batch,
+    letters: Sink | None,
+    on_step: Callable[[str], None],
+    *,
+    ends_worker: bool = False,
 ) -> list[PoisonRecord]:
     """Return the records for which the views of a batch fail, after they went to the dead letters.
 
@@ -95,6 +99,7 @@ def put_aside(
         batch: The batch.
         letters: The sink of the dead letters, if the job has one.
         on_step: Called with a few words before each step.
+        ends_worker: Whether a record may have ended the Python worker, this one or another.
 
     Raises:
         OdradekError: A record is an error, or the cause is not single records.
@@ -106,7 +111,6 @@ def put_aside(
         view = ConsoleSinkSpec(f"SELECT * FROM {transforms[-1].view}")  # noqa: S608 - its name is checked
         batch = replace(batch, job=replace(job, state=None, transforms=transforms, sinks=(view,)))
     found: list[PoisonRecord] = []
-    ends_worker = isinstance(error, WorkerEndedError)
     for each in find_poison(batch, 1 if job.on_invalid == "error" else MOST_RECORDS + 1, ends_worker=ends_worker):
         found.append(each)
         # Each takes some runs of the views, so many of them take long.
@@ -247,7 +251,8 @@ def _failure(batch: Batch, *, ends_worker: bool) -> tuple[str, bool] | None:
     if not may_be_of_a_record(told, ends_worker=ends_worker):
         # Otherwise every record would be put aside, for example while the source's broker cannot be reached.
         raise told
-    return shortened(told.reason), _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+    of_a_function = isinstance(told, WorkerEndedError) or _OF_A_FUNCTION.search(str(told.__cause__)) is not None
+    return shortened(told.reason), of_a_function
 
 
 def _error_of(batch: Batch) -> JobError | None:

@@ -11,6 +11,7 @@ from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.observer import Span, no_span
+from odradek.spark.pipeline.restarts import WORKER_ATTEMPTS
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.ranges import Topics
 from odradek.storage.names import TopicPartition
@@ -53,6 +54,11 @@ class Run:
     span: Span = no_span
     lost_workers: int = 0
     number: int = field(default=0, init=False)
+
+    @property
+    def may_end_worker(self) -> bool:
+        """Whether it may be a record that has ended the Python worker, as it has ended so often."""
+        return self.lost_workers >= WORKER_ATTEMPTS
 
     @property
     def all_sinks(self) -> tuple[Sink, ...]:

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException, PythonException, convert_exception
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from odradek.errors import JobError
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.restarts import WorkerEndedError, WorkerLostError
+from odradek.spark.pipeline.told_function import own_error_of
 from odradek.spark.spark_session import session, workers_hint
 
 
@@ -79,6 +81,52 @@ def explained(key: str | None = None) -> Iterator[None]:
         raise explain(error, key) from error
 
 
+_ABORTED = "Job aborted due to stage failure"
+_OF_A_SOURCE = "[PYTHON_DATA_SOURCE_ERROR]"
+
+
+def _causes(error: Exception) -> list[tuple[bool, str]]:
+    """Return an error in Java and its causes, the innermost last: whether Python in a worker raised it, and its text.
+
+    Records write parts of the texts, which may then look like any error. So each is judged by how it begins.
+
+    Returns:
+        The causes; none if there is nothing but a text, or if the innermost could not be brought to the driver.
+    """
+    try:
+        each = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
+    except (Py4JError, ConnectionError):
+        # Spark has ended meanwhile.
+        return []
+    found = []
+    while isinstance(each, CapturedException):
+        found.append((isinstance(each, PythonException), each._desc or ""))
+        each = each._cause  # type: ignore[assignment]
+    return [] if found and _begins(found[-1][1], _ABORTED) else found
+
+
+def _begins(text: str, words: str) -> bool:
+    return re.match(rf"(?:[\w.$]+: )?{re.escape(words)}", text) is not None
+
+
+def _says(error: Exception, words: str) -> bool:
+    """Whether an error of Spark itself, among the causes, begins with some words."""
+    causes = _causes(error)
+    return any(_begins(text, words) for of_python, text in causes if not of_python) if causes else words in str(error)
+
+
+def own_error(error: Exception) -> str | None:
+    """Return what an error of this library says that Spark tells on; None if there is none."""
+    found: str | None = None
+    for of_python, text in _causes(error) or [(True, str(error))]:
+        if _begins(text, _OF_A_SOURCE):
+            # In one line Spark says what it did, and why the source failed.
+            found = own_error_of(re.sub(r": (?=odradek\.)", ":\n", text, count=1)) or found
+        elif of_python:
+            found = own_error_of(text) or found
+    return found
+
+
 def explain(error: Exception, key: str | None = None) -> JobError:
     """Return in one line why Spark failed: the error of a Python function, or the first line of Spark's own.
 
@@ -91,16 +139,16 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         return JobError(f"Spark has ended while it was at work ({text})")
     if "DATA_SOURCE_NOT_FOUND" in text and "odradek" in text:
         return JobError(workers_hint("another Python"))
-    ours = re.findall(r"(?:^|: )odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
-    if ours:
-        return JobError(ours[-1], key)
-    if "Python worker exited unexpectedly" in text:
+    ours = own_error(error)
+    if ours is not None:
+        return JobError(ours, key)
+    if _says(error, "Python worker exited unexpectedly"):
         return WorkerEndedError(
             "a Python worker of Spark ended: a function, or a library that it calls, has ended the process, or the "
             "system has because its memory was full",
             key,
         )
-    if "Python worker failed to connect back" in text:
+    if _says(error, "Python worker failed to connect back"):
         return WorkerLostError(
             "a Python worker of Spark did not start within the ten seconds that Spark waits for it: the machine has "
             "too much to do",

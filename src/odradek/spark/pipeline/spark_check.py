@@ -28,6 +28,9 @@ from odradek.spark.pipeline.stateful import streaming_frame
 from odradek.spark.pipeline.told_function import refused_call
 from odradek.spark.spark_session import activated
 
+_SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
+"""The expressions that hold a plan of their own."""
+
 
 def analyse(spark: SparkSession, job: Job) -> Iterator[JobError]:
     """Yield what Spark finds wrong with a job, by the keys of its file: the first error of the views, or of each sink.
@@ -109,6 +112,8 @@ def _check_calls(frame: DataFrame, job: Job, key: str) -> None:
         expressions = _each(plan.expressions())
         while expressions:
             expression = expressions.pop()
+            if expression.nodeName() in _SUBQUERIES:
+                plans.append(expression.plan())
             given = _each(expression.children())
             expressions += given
             if expression.nodeName() == "PythonUDF" and expression.name().lower() in functions:

@@ -331,7 +331,8 @@ class StatefulRun(Run):
         except (Py4JError, PySparkException) as error:
             told = explain(error)
             told.__cause__ = error
-            if number == self._reduced_batch or not ranges or not may_be_of_a_record(told):
+            is_of_a_record = may_be_of_a_record(told, ends_worker=self.may_end_worker)
+            if number == self._reduced_batch or not ranges or not is_of_a_record:
                 raise
             raise _RowsError(told, number, ranges) from error
 
@@ -340,7 +341,7 @@ class StatefulRun(Run):
         self.store.check_owner()
         topic_ids = {name: place.topic_id for name, place in self.state.ends(failed.number).items()}
         batch = Batch(self.job, spark, failed.ranges, self.topics, topic_ids=topic_ids)
-        self._put_aside = put_aside(failed.error, batch, self.letters, self.on_step)
+        self._put_aside = put_aside(failed.error, batch, self.letters, self.on_step, ends_worker=self.may_end_worker)
         self._reduced_batch = failed.number
 
     def _check_done(self, ranges: Sequence[OffsetRange], number: int) -> None:

@@ -2,20 +2,25 @@
 
     the query calls it with other arguments than it takes    a mistake of the job, which no record is blamed for
     the error's text is no UTF-8                             Spark's worker cannot send it, and both would wait for ever
+    its text looks like an error of this library             the text is a record's, and would stop the job
 
-All else is raised as it is.
+All else is raised as it is. A function that returns an iterator, as one of pandas does, may raise at each step.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import update_wrapper
+from types import TracebackType
 from typing import Any
 
-from odradek.errors import JobError
-from odradek.printable import is_utf8
+from odradek.errors import JobError, OdradekError
+from odradek.printable import is_utf8, printable
+
+_OWN_ERROR = re.compile(r"^odradek\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 class ToldFunction:
@@ -37,23 +42,63 @@ class ToldFunction:
             JobError: It takes other arguments.
         """
         try:
-            return self._function(*values, **named)
-        except Exception as error:
-            if isinstance(error, TypeError) and (wrong := refused_call(self._function, values, named)) is not None:
-                raise JobError(f"a query calls a function with other arguments than it takes: {wrong}") from error
-            if is_utf8(traceback.format_exc()):
+            result = self._function(*values, **named)
+        except BaseException as error:
+            if isinstance(error, TypeError) and not _reaches(error.__traceback__, self._function):
+                wrong = refused_call(self._function, values, named)
+                if wrong is not None:
+                    text = f"a query calls a function with other arguments than it takes: {wrong}"
+                    raise JobError(text) from None
+            told = _told(error)
+            if told is error:
                 raise
-            text = "".join(traceback.format_exception_only(error)).strip()
-            told = RuntimeError(text.encode(errors="backslashreplace").decode())
-            # The path of a module may be no UTF-8, either.
-            can_tell_where = is_utf8("".join(traceback.format_tb(error.__traceback__)))
-            raise told.with_traceback(error.__traceback__ if can_tell_where else None) from None
+            raise told from None
+        return _each(result) if isinstance(result, Iterator) else result
+
+
+def _each(results: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from results
+    except BaseException as error:
+        told = _told(error)
+        if told is error:
+            raise
+        raise told from None
+
+
+def _told(error: BaseException) -> BaseException:
+    """Return an error as it can be sent, and as nothing in its text is taken for another error: mostly itself."""
+    text = "".join(traceback.format_exception(error))
+    is_taken_for_ours = own_error_of(text) is not None and not isinstance(error, OdradekError)
+    if is_utf8(text) and not is_taken_for_ours:
+        return error
+    line = printable("".join(traceback.format_exception_only(error)).strip())
+    told = RuntimeError(line.encode(errors="backslashreplace").decode())
+    # The path of a module may be no UTF-8, either.
+    can_tell_where = is_utf8("".join(traceback.format_tb(error.__traceback__)))
+    return told.with_traceback(error.__traceback__ if can_tell_where else None)
+
+
+def own_error_of(text: str) -> str | None:
+    """Return what the last error of this library says in what Python prints of errors; None if there is none."""
+    found = _OWN_ERROR.findall(text)
+    return found[-1] if found else None
+
+
+def _reaches(trace: TracebackType | None, function: Callable[..., Any]) -> bool:
+    """Whether a call has reached the code of a function, within what decorates it."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Mapping[str, Any]) -> str | None:
     """Say why a function cannot be called with some arguments; None if it can be, or does not say what it takes."""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         # One that is written in C.
         return None
@@ -61,4 +106,11 @@ def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Map
         signature.bind(*values, **named)
     except TypeError as error:
         return f"{getattr(function, '__name__', function)}{signature}: {error}"
-    return None
+    # What decorates a function may give it more arguments than it takes itself, unless it passes on whatever there is.
+    wrapped = getattr(function, "__wrapped__", None)
+    return refused_call(wrapped, values, named) if wrapped is not None and _passes_all(signature) else None
+
+
+def _passes_all(signature: inspect.Signature) -> bool:
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
