@@ -310,20 +310,19 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(
     "call",
     [
-        "CAST(CAST(value AS STRING) AS INT)",
         "number_of(value)",
+        "CAST(CAST(value AS STRING) AS INT)",
         # The text of an error of Spark's own, from its first character on.
         "IF(TRY_CAST(CAST(value AS STRING) AS INT) IS NULL, RAISE_ERROR(CAST(value AS STRING)), INT(STRING(value)))",
     ],
-    ids=["cast", "function", "raise_error"],
+    ids=["function", "cast", "raise_error"],
 )
 def test_what_a_record_says_is_never_taken_for_another_error(folder: Path, spark: SparkSession, call: str) -> None:
     with odradek.open(folder / "source") as logs:
-        logs["orders", 1].append([odradek.Record(None, value) for value in HOSTILE])
+        logs["orders", 0].append([odradek.Record(None, value) for value in HOSTILE])
     text = FUNCTIONS.replace('if value == b"nine":', "if not value.isdigit():").replace(
         '"nine is no number here"', "value.decode()"
     )
@@ -381,6 +380,7 @@ def test_a_record_that_ends_the_worker_is_found_after_three_restarts(folder: Pat
     assert (headers["__odradek.errors.message"] or b"").startswith(b"a Python worker of Spark ended")
 
 
+@pytest.mark.laboratory  # three more runs of a job with state
 def test_state_does_not_see_a_record_that_ends_the_worker(folder: Path, spark: SparkSession) -> None:
     text = FUNCTIONS.replace('raise ValueError("nine is no number here")', "os._exit(1)")
     (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")
