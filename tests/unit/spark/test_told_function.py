@@ -107,6 +107,15 @@ def test_a_decorator_may_give_a_function_more_than_it_takes_itself() -> None:
         ToldFunction(with_divisor)("text")
 
 
+def test_a_function_that_decorates_itself() -> None:
+    def looping(*values: Any, **named: Any) -> Any:
+        return adding(*values, **named)
+
+    looping.__wrapped__ = looping  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="missing 1 required"):
+        ToldFunction(looping)()
+
+
 def dividing(value: Any, by: int) -> Any:
     return value / by
 

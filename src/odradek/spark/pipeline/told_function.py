@@ -87,7 +87,7 @@ def own_error_of(text: str) -> str | None:
 
 def _reaches(trace: TracebackType | None, function: Callable[..., Any]) -> bool:
     """Whether a call has reached the code of a function, within what decorates it."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(_layers(function)[-1], "__code__", None)
     while trace is not None:
         if trace.tb_frame.f_code is code:
             return True
@@ -97,18 +97,28 @@ def _reaches(trace: TracebackType | None, function: Callable[..., Any]) -> bool:
 
 def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Mapping[str, Any]) -> str | None:
     """Say why a function cannot be called with some arguments; None if it can be, or does not say what it takes."""
-    try:
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        # One that is written in C.
-        return None
-    try:
-        signature.bind(*values, **named)
-    except TypeError as error:
-        return f"{getattr(function, '__name__', function)}{signature}: {error}"
-    # What decorates a function may give it more arguments than it takes itself, unless it passes on whatever there is.
-    wrapped = getattr(function, "__wrapped__", None)
-    return refused_call(wrapped, values, named) if wrapped is not None and _passes_all(signature) else None
+    for layer in _layers(function):
+        try:
+            signature = inspect.signature(layer, follow_wrapped=False)
+        except (TypeError, ValueError):
+            # One that is written in C.
+            return None
+        try:
+            signature.bind(*values, **named)
+        except TypeError as error:
+            return f"{getattr(layer, '__name__', layer)}{signature}: {error}"
+        if not _passes_all(signature):
+            # What decorates a function may give it more arguments than it takes itself.
+            return None
+    return None
+
+
+def _layers(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Return a function and those that it decorates, the innermost last."""
+    layers = [function]
+    while (wrapped := getattr(layers[-1], "__wrapped__", None)) is not None and wrapped not in layers:
+        layers.append(wrapped)
+    return layers
 
 
 def _passes_all(signature: inspect.Signature) -> bool:
