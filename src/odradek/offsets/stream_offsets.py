@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import Position, partition_of
+from odradek.offsets.store import Position, kept_partition
 from odradek.storage.names import TopicPartition
 
 TOPIC_ID = "topic_id"
@@ -62,10 +62,11 @@ def parse_stream_offsets(content: object) -> dict[TopicPartition, Position]:
             beside = more.get(topic, entry)
             topic_id, epochs = beside.get(TOPIC_ID), beside.get(LEADER_EPOCHS, {})
             for number in entry.keys() - {TOPIC_ID, LEADER_EPOCHS}:
-                partition = partition_of(number)
-                if partition is None or type(entry[number]) is not int:
-                    raise ValueError(f"{number!r:.20} is no partition")
-                found[TopicPartition(topic, partition)] = Position(entry[number], epochs.get(number), topic_id)
-    except (AttributeError, TypeError, ValueError) as error:
+                if type(entry[number]) is not int:
+                    raise TypeError(f"{entry[number]!r:.20} is no offset")
+                found[kept_partition(topic, number, "these are not the offsets of topics")] = Position(
+                    entry[number], epochs.get(number), topic_id
+                )
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise OffsetStoreError(f"these are not the offsets of topics: {content!r:.100}") from error
     return found

@@ -26,7 +26,7 @@ from peers.requests import ask, message, new_topic
 from unit.broker.conftest import LISTENERS
 
 INCREMENTAL_ALTER_CONFIGS = 44
-INVALID_REQUEST, POLICY_VIOLATION, UNKNOWN_TOPIC_ID = 42, 44, 100
+INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, UNKNOWN_TOPIC_ID = 40, 42, 44, 100
 SET, APPEND = 0, 2
 
 
@@ -232,6 +232,70 @@ def test_no_setting_changes_if_too_many_are_to_change(
     assert len(answer.responses) == len(resources)
     assert {one.error_message for one in answer.responses} == {"Unable to perform excessively large batch operation."}
     assert running.broker.logs.metadata_image.configs == before
+
+
+def test_more_settings_of_a_broker_than_change_at_a_time(running: BrokerThread, client: WireClient) -> None:
+    before = running.broker.logs.metadata_image.configs
+    names = [f"own.{number}" for number in range(MAX_RECORDS_PER_USER_OP + 1)]
+    configs = [{"name": name, "value": "1", "config_operation": SET} for name in names]
+    resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": configs}
+    [found] = ask(client, "IncrementalAlterConfigs", 1, resources=[resource]).responses
+    assert int(found.error_code) == POLICY_VIOLATION
+    assert running.broker.logs.metadata_image.configs == before
+
+
+# -- one of several
+
+
+def test_a_check_that_fails_by_a_mistake_is_the_error_of_one_resource(
+    running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        running.broker.logs.create_topic(name, 1)
+    check_topic = running.broker.configs.check_topic
+
+    def failing(overrides: dict[str, str]) -> None:
+        if "2" in overrides.values():
+            raise ZeroDivisionError
+        check_topic(overrides)
+
+    monkeypatch.setattr(running.broker.configs, "check_topic", failing)
+    resources = [
+        {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": name,
+            "configs": [{"name": "retention.ms", "value": value, "config_operation": SET}],
+        }
+        for name, value in (("a", "1"), ("b", "2"))
+    ]
+    answer = ask(client, "IncrementalAlterConfigs", 1, resources=resources)
+    assert _codes(answer) == {"a": 0, "b": -1}
+    assert running.broker.logs.metadata_image.topic_config("a") == {"retention.ms": "1"}
+    # The turn is over.
+    assert _codes(ask(client, "IncrementalAlterConfigs", 1, resources=resources[:1])) == {"a": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "name", "value", "code"),
+    [
+        (TOPIC_RESOURCE, "t", "min.cleanable.dirty.ratio", "1e309", INVALID_CONFIG),
+        (TOPIC_RESOURCE, "t", "min.cleanable.dirty.ratio", "-1e309", INVALID_CONFIG),
+        (GROUP_RESOURCE, "g", "streams.rack.aware.assignment.tags", ",", INVALID_CONFIG),
+        (BROKER_RESOURCE, "", "log.cleaner.io.max.bytes.per.second", "1e309", 0),
+    ],
+)
+def test_values_without_a_number(
+    kind: int, of: str, name: str, value: str, code: int, running: BrokerThread, client: WireClient
+) -> None:
+    running.broker.logs.create_topic("t", 1)
+    config = {"name": name, "value": value, "config_operation": SET}
+    resource = {"resource_type": kind, "resource_name": of, "configs": [config]}
+    [found] = ask(client, "IncrementalAlterConfigs", 1, resources=[resource]).responses
+    assert int(found.error_code) == code
+    asked = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": [name]}
+    [described] = ask(client, "DescribeConfigs", 1, resources=[asked], include_synonyms=False).results
+    assert int(described.error_code) == 0
+    assert [one.value for one in described.configs] == ["Infinity"] * (code == 0)
 
 
 # -- ids

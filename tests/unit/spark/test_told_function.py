@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import os
 import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pyspark import cloudpickle
 
 from odradek.errors import JobError
 from odradek.spark.pipeline.told_function import ToldFunction, own_error_of
@@ -107,13 +111,63 @@ def test_a_decorator_may_give_a_function_more_than_it_takes_itself() -> None:
         ToldFunction(with_divisor)("text")
 
 
+class Answering:
+    """A proxy that answers to any name."""
+
+    def __call__(self, *values: Any) -> Any:
+        return adding(*values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__wrapped__":
+            raise AttributeError(name)
+        return Answering()
+
+
 def test_a_function_that_decorates_itself() -> None:
     def looping(*values: Any, **named: Any) -> Any:
         return adding(*values, **named)
 
     looping.__wrapped__ = looping  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="missing 1 required"):
-        ToldFunction(looping)()
+    for function in (looping, Answering()):
+        with pytest.raises(TypeError, match="missing 1 required"):
+            ToldFunction(function)()
+
+
+def test_a_type_error_of_a_record_is_not_one_of_the_call() -> None:
+    @functools.wraps(dividing)
+    def parsing(*values: Any, **named: Any) -> Any:
+        return dividing(json.loads(values[0]), 0, **named)
+
+    @functools.singledispatch
+    def dispatching(value: Any, by: int) -> Any:
+        return dividing(value, by)
+
+    @dispatching.register
+    def _(value: int) -> Any:
+        raise TypeError("not whole")
+
+    for function, told in ((parsing, "JSON object must be"), (dispatching, "not whole")):
+        with pytest.raises(TypeError, match=told):
+            ToldFunction(function)(1)
+
+
+@pytest.mark.parametrize("function", [int, float, bytes, dict, Decimal, UUID, Path])
+def test_a_class_can_be_sent(function: Callable[..., Any]) -> None:
+    sent = cloudpickle.dumps(ToldFunction(function))  # type: ignore[no-untyped-call]
+    assert pickle.loads(sent)._function is function
+
+
+def test_an_error_whose_notes_fail() -> None:
+    class NotedError(ValueError):
+        @property
+        def __notes__(self) -> list[str]:  # type: ignore[override]
+            raise RuntimeError("no notes")
+
+    def failing() -> None:
+        raise NotedError
+
+    with pytest.raises((ValueError, RuntimeError), match=r"^(NotedError)?$"):
+        ToldFunction(failing)()
 
 
 def dividing(value: Any, by: int) -> Any:

@@ -18,8 +18,11 @@ from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation
 from odradek.errors import OdradekError
+from odradek.printable import logger
 from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP
 from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource, MetadataImage
+
+_logger = logger(__name__)
 
 
 def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Message:
@@ -72,7 +75,9 @@ async def _alter(
     answers = [_answer(resource) for resource in resources]
     together: dict[ConfigResource, Mapping[str, str | None]] = {}
     written: dict[ConfigResource, int] = {}
-    count = 0
+    # Those of the broker are counted before they are resolved, as they are written one by one.
+    count = sum(len(one.configs) for one in resources if one.resource_type == BROKER_RESOURCE)
+    _check_count(max([count, *(len(one.configs) for one in resources)]))
     # Those of the broker last: they are written one by one, and nothing is if the request is too large.
     for number in sorted(range(len(resources)), key=lambda number: resources[number].resource_type == BROKER_RESOURCE):
         await rest(number)
@@ -86,15 +91,17 @@ async def _alter(
             if action is not None and not isinstance(action, ResourceChanges):
                 await broker.topics.change(action)
                 broker.configs.altered()
-        except OdradekError as error:
+        except Exception as error:
+            # Of one resource only: others may be done already.
+            if not isinstance(error, OdradekError):
+                _logger.exception("A change of the settings of %s failed", resource.resource_name)
             answers[number] = _answer(resource, code_of(error), message_of(error))
             continue
         if isinstance(action, ResourceChanges):
             together[action.resource] = action.changes
             written[action.resource] = number
             count += len(action.changes)
-            if count > MAX_RECORDS_PER_USER_OP:
-                raise ApiError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
+            _check_count(count)
     if together and not request.body.validate_only:
         failed = await broker.topics.change_all(together, broker.logs.metadata.alter_configs, _is_made)
         for of, failure in failed.items():
@@ -102,6 +109,12 @@ async def _alter(
                 number = written[of]
                 answers[number] = _answer(resources[number], code_of(failure), message_of(failure))
     return answers
+
+
+def _check_count(count: int) -> None:
+    """Check that no more settings change than Kafka changes at a time; else nothing of a request is done."""
+    if count > MAX_RECORDS_PER_USER_OP:
+        raise ApiError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
 
 
 def _is_made(image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from math import isfinite, isnan
 from typing import Any, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -112,6 +113,8 @@ def as_java(value: Any) -> str:
 
 
 def _java_double(value: float) -> str:
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     digits, _, exponent = f"{value:.17e}".partition("e")

@@ -20,7 +20,7 @@ from odradek.broker.configs.relations import Value
 from odradek.broker.configs.topic_keys import BOOLEAN, INT, LIST, LONG, STRING
 from odradek.broker.errors import ApiError
 from odradek.coordination.shares.offset_reset import parse_offset_reset
-from odradek.storage.config_def import words
+from odradek.storage.config_def import split_words
 
 
 def _key(
@@ -172,7 +172,7 @@ def check_group_config(config: Mapping[str, str], of_broker: Value) -> None:
     for name in config:
         if name not in GROUP_KEYS:
             raise ApiError(ErrorCode.invalid_config, f"Unknown group config name: {name}")
-    tags = words(config.get(_TAGS, ""))
+    tags = split_words(config.get(_TAGS, ""))
     if len(set(tags)) < len(tags):
         raise ApiError(ErrorCode.invalid_config, f"{_TAGS} must not contain duplicate tag keys.")
     for name, key in GROUP_KEYS.items():

@@ -13,13 +13,15 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import update_wrapper
-from types import TracebackType
+from functools import WRAPPER_UPDATES, update_wrapper
+from itertools import islice
 from typing import Any
 
 from odradek.errors import JobError, OdradekError
 from odradek.printable import is_utf8, printable
 
+_MOST_LAYERS = 50
+"""How many decorators are looked through: a function may name itself, or answer to any name."""
 _OWN_ERROR = re.compile(r"^odradek\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
@@ -31,7 +33,8 @@ class ToldFunction:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        update_wrapper(self, function)
+        # Not what a class has in its dictionary: that cannot be sent.
+        update_wrapper(self, function, updated=() if isinstance(function, type) else WRAPPER_UPDATES)
         # Only now: that has copied the function's attributes, of which one may have this name.
         self._function = function
 
@@ -44,11 +47,8 @@ class ToldFunction:
         try:
             result = self._function(*values, **named)
         except BaseException as error:
-            if isinstance(error, TypeError) and not _reaches(error.__traceback__, self._function):
-                wrong = refused_call(self._function, values, named)
-                if wrong is not None:
-                    text = f"a query calls a function with other arguments than it takes: {wrong}"
-                    raise JobError(text) from None
+            if _is_of_call(error, self._function) and (wrong := refused_call(self._function, values, named)):
+                raise JobError(f"a query calls a function with other arguments than it takes: {wrong}") from None
             told = _told(error)
             if told is error:
                 raise
@@ -68,7 +68,11 @@ def _each(results: Iterator[Any]) -> Iterator[Any]:
 
 def _told(error: BaseException) -> BaseException:
     """Return an error as it can be sent, and as nothing in its text is taken for another error: mostly itself."""
-    text = "".join(traceback.format_exception(error))
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:
+        # Its notes fail in their turn, and would for Spark.
+        return RuntimeError(type(error).__name__)
     is_taken_for_ours = own_error_of(text) is not None and not isinstance(error, OdradekError)
     if is_utf8(text) and not is_taken_for_ours:
         return error
@@ -85,14 +89,14 @@ def own_error_of(text: str) -> str | None:
     return found[-1] if found else None
 
 
-def _reaches(trace: TracebackType | None, function: Callable[..., Any]) -> bool:
-    """Whether a call has reached the code of a function, within what decorates it."""
-    code = getattr(_layers(function)[-1], "__code__", None)
-    while trace is not None:
-        if trace.tb_frame.f_code is code:
-            return True
-        trace = trace.tb_next
-    return False
+def _is_of_call(error: BaseException, function: Callable[..., Any]) -> bool:
+    """Whether an error says that a function, or one that it decorates, was called with other arguments."""
+    if not isinstance(error, TypeError):
+        return False
+    # A function may raise one for any other reason.
+    called = str(error).partition("() ")[0]
+    names = ((each, type(each).__call__) for each in _layers(function))
+    return any(called == getattr(one, "__qualname__", None) for pair in names for one in pair)
 
 
 def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Mapping[str, Any]) -> str | None:
@@ -115,10 +119,13 @@ def refused_call(function: Callable[..., Any], values: Iterable[Any], named: Map
 
 def _layers(function: Callable[..., Any]) -> list[Callable[..., Any]]:
     """Return a function and those that it decorates, the innermost last."""
-    layers = [function]
-    while (wrapped := getattr(layers[-1], "__wrapped__", None)) is not None and wrapped not in layers:
-        layers.append(wrapped)
-    return layers
+    return list(islice(_unwrapped(function), _MOST_LAYERS))
+
+
+def _unwrapped(function: Any) -> Iterator[Callable[..., Any]]:
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
 
 
 def _passes_all(signature: inspect.Signature) -> bool:

@@ -160,6 +160,7 @@ class MetadataImage:
         self._names_in_metrics: dict[str, str] = {}
         # The topics that no other image shares.
         self._own: set[UUID | None] = set()
+        self._own_configs: set[ConfigResource] = set()
         self._owns_acls = self._owns_tokens = True
         self._transaction: list[MetadataRecord] | None = None
 
@@ -170,6 +171,7 @@ class MetadataImage:
         made._topics_by_id = dict(self._topics_by_id)
         made._names_in_metrics = dict(self._names_in_metrics)
         self._own = set()
+        self._own_configs = set()
         made.acls = self.acls
         self._owns_acls = made._owns_acls = False
         made.delegation_tokens = self.delegation_tokens
@@ -406,10 +408,14 @@ class MetadataImage:
             self.client_quotas.pop(entity, None)
 
     def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:
-        settings = {key: given for key, given in self.configs.get(resource, {}).items() if key != name}
+        if resource not in self._own_configs:
+            # Once for all changes of an image: to replay thousands would take as long as their square.
+            self.configs[resource] = dict(self.configs.get(resource, {}))
+            self._own_configs.add(resource)
+        settings = self.configs[resource]
+        settings.pop(name, None)
         if value is not None:
             settings[name] = value
-        if settings:
-            self.configs[resource] = settings
-        else:
-            self.configs.pop(resource, None)
+        elif not settings:
+            del self.configs[resource]
+            self._own_configs.discard(resource)
