@@ -93,9 +93,11 @@ class Topics:
                 return dict.fromkeys(changes, error)
         except Exception as error:
             # The disk's. Kafka's controller answers by the metadata; what follows from them is done later.
-            _logger.error("A change of the metadata, or what follows from it, failed: %s", error)
             image = self._logs.metadata_image
-            return {key: None if is_made(image, key, change) else error for key, change in changes.items()}
+            made = {key for key, change in changes.items() if is_made(image, key, change)}
+            if made:
+                _logger.error("What follows from a change of the metadata failed, and is tried again: %s", error)
+            return {key: None if key in made else error for key in changes}
         else:
             return dict.fromkeys(changes)
         return {key: self._change_all({key: change}, action, is_made)[key] for key, change in changes.items()}

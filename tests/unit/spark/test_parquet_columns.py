@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    TimeType,
     YearMonthIntervalType,
 )
 
@@ -32,7 +33,7 @@ def columns(*fields: tuple[str, DataType]) -> StructType:
 
 
 def test_columns_that_are_written() -> None:
-    inner = columns(("a", NullType()), ("A", ArrayType(MapType(StringType(), LongType()))))
+    inner = columns(("a", NullType()), ("b", ArrayType(MapType(StringType(), LongType()))))
     check_columns(columns(("a.b", LongType()), ("timestamp", TimestampType()), ("", inner)), BY_DATE)
 
 
@@ -52,6 +53,8 @@ def test_columns_that_are_written() -> None:
                 ArrayType(CalendarIntervalType()),
                 MapType(LongType(), columns(("y", YearMonthIntervalType()))),
                 StructType(),
+                columns(("a", LongType()), ("A", LongType())),
+                ArrayType(TimeType()),
             )
         ),
     ],

@@ -16,8 +16,9 @@ Source in Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError, FormatError
@@ -359,7 +360,9 @@ class LogLoader:
         expiration_ms = self._options.producer_id_expiration_ms
         return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=expiration_ms)
 
-    def _recover_segment(self, segment: Segment, *, is_last: bool = True) -> int:
+    def _recover_segment(
+        self, segment: Segment, *, is_last: bool = True, before_cut: Callable[[int], None] | None = None
+    ) -> int:
         producers = self._new_producers()
         is_deleted = segment.base_offset < self._head
         if not is_deleted:
@@ -373,6 +376,7 @@ class LogLoader:
             is_last=is_last,
             report=self._report,
             files=self._files,
+            before_cut=None if is_deleted else before_cut,
         )
         if is_deleted:
             # A deleted head may have holes: what was found there says nothing about later segments.
@@ -410,14 +414,21 @@ class LogLoader:
         self._derive_missing_epochs(self._segments[:first])
         last = len(self._segments) - 1
         for number in range(first, last + 1):
-            if self._recover_segment(self._segments[number], is_last=number == last) > 0:
-                end_offset = self._segments[number].end().next_offset
-                for segment in reversed(self._segments[number + 1 :]):
-                    # A snapshot at the end was just taken. It may know of producers that no replay finds.
-                    reason = "a segment before it had to be cut"
-                    self._remove_segment(segment, reason, keeps_snapshot=segment.base_offset == end_offset)
-                del self._segments[number + 1 :]
+            # What follows is removed before the cut: after a crash between the two, nothing would tell of the hole.
+            remove_rest = partial(self._remove_from, number + 1)
+            if self._recover_segment(self._segments[number], is_last=number == last, before_cut=remove_rest) > 0:
+                if number < last:
+                    # It has seen snapshots that are gone.
+                    self._recovered = None
                 return
+
+    def _remove_from(self, number: int, end_offset: int) -> None:
+        """Remove the segments from a number on, as the one before it ends at an offset."""
+        for segment in reversed(self._segments[number:]):
+            # A snapshot at the end is taken next. It may know of producers that no replay finds.
+            reason = "a segment before it had to be cut"
+            self._remove_segment(segment, reason, keeps_snapshot=segment.base_offset == end_offset)
+        del self._segments[number:]
 
     def _derive_missing_epochs(self, segments: Sequence[Segment]) -> None:
         """Derive the leader epochs of segments that are not recovered, if no file has any.

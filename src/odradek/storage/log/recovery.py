@@ -10,7 +10,7 @@ Source in Kafka: `LogSegment.recover`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import tee, zip_longest
 from pathlib import Path
 from typing import BinaryIO
@@ -87,6 +87,7 @@ def recover_segment(
     is_last: bool = True,
     report: RecoveryReport,
     files: FileSystem = FILES,
+    before_cut: Callable[[int], None] | None = None,
 ) -> int:
     """Recover a segment.
 
@@ -100,6 +101,7 @@ def recover_segment(
         is_last: Whether it is the last one of its log.
         report: Receives what was done.
         files: The file system to write through.
+        before_cut: Called with the offset after the last whole batch, before what follows is cut off.
 
     Returns:
         The number of bytes that were cut off.
@@ -149,6 +151,8 @@ def recover_segment(
         loses = not _is_zero(segment.path, position)
         sound = sound_records(segment.path, position) if loses else None
         report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason, sound=sound, loses=loses)
+        if before_cut is not None:
+            before_cut(next_offset)
         if next_offset < recovery_point:
             # Readers may have mapped the part that is known to be on the disk, and a cut would end them.
             replace_file(segment.path, bytes(memoryview(segment.path.read_bytes())[:position]), files)

@@ -8,6 +8,7 @@ import pytest
 
 from odradek.errors import CorruptRecordError
 from odradek.records import Record
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.records.timestamps import now_ms
 from odradek.storage.log.appender import transaction_marker
@@ -18,6 +19,7 @@ from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
 from odradek.storage.topic_config import TopicConfig
+from odradek.testing.faults import FaultyFileSystem
 from peers.batches import transactional
 
 TIME = 1_700_000_000_000
@@ -216,3 +218,30 @@ def test_what_is_behind_damage_in_an_old_segment_counts(tmp_path: Path) -> None:
     with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096), recovery_point=9)) as writable:
         assert [record.offset for record in writable.read(4, isolation="read_committed")] == [7, 8]
         assert writable.append_batches(transactional(records, 7)).first_offset == 4
+
+
+@pytest.mark.parametrize("crash", ["kill", "power"])
+def test_a_crash_in_the_recovery_leaves_no_hole(crash: str, tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    (live / "t-0").mkdir(parents=True)
+    with WritableLog(live / "t-0", LogOptions(config=TopicConfig.load({"internal.segment.bytes": "170"}))) as log:
+        for number in range(6):
+            log.append_batches(batch(2 * number), origin=AppendOrigin.REPLICATION)
+        assert len(log.segments) == 3
+    damaged = live / "t-0" / segment_file_name(0, LOG_SUFFIX)
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    files = FaultyFileSystem(live)
+    WritableLog(live / "t-0", LogOptions(files=files)).discard()
+    for operations in range(len(files.history) + 1):
+        root = tmp_path / "after" / str(operations)
+        root.mkdir(parents=True)
+        disk = files.replay(operations)
+        if crash == "kill":
+            torn = files.history[operations] if operations < len(files.history) else None
+            disk.kill(root, torn, operations)
+        else:
+            disk.cut_power(root, operations)
+        with WritableLog(root / "t-0", LogOptions()) as log:
+            assert (offsets(log), log.log_end_offset) == ([0, 1], 2)
