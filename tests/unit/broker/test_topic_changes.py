@@ -31,17 +31,18 @@ SET, APPEND = 0, 2
 
 
 class FailingFiles(FileSystem):
-    """A disk on which a call fails from a given one on, and which counts its syncs of folders."""
+    """A disk on which a call fails from a given one on, some times, and which counts its syncs of folders."""
 
     def __init__(self) -> None:
         self.fails: str | None = None
         self.left = 0
+        self.most = 1000
         self.synced: list[Path] = []
 
     def _attempt(self, call: str, path: Path) -> None:
         if self.fails == call:
             self.left -= 1
-            if self.left < 0:
+            if self.left < 0 <= self.left + self.most:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def rename(self, source: Path, target: Path) -> None:
@@ -55,6 +56,7 @@ class FailingFiles(FileSystem):
 
     def sync_directory(self, path: Path) -> None:
         self.synced.append(path)
+        self._attempt("sync_directory", path)
         super().sync_directory(path)
 
 
@@ -181,6 +183,18 @@ def test_topics_that_were_created_before_the_disk_was_full_exist(
     assert _codes(ask(client, "CreateTopics", 5, topics=[new_topic(name) for name in "ab"])) == {"a": 0, "b": 0}
     files.fails = None
     assert [running.broker.logs[name, 0].log_end_offset for name in "ab"] == [0, 0]
+
+
+def test_a_setting_of_the_broker_that_the_metadata_have_is_in_use(
+    running: BrokerThread, client: WireClient, files: FailingFiles
+) -> None:
+    config = {"name": "max.connections", "value": "4321", "config_operation": SET}
+    resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": [config]}
+    # The new file has its name already.
+    files.fails, files.left, files.most = "sync_directory", 0, 1
+    ask(client, "IncrementalAlterConfigs", 1, resources=[resource])
+    in_metadata = running.broker.logs.metadata_image.broker_config(1).get("max.connections")
+    assert (in_metadata, running.broker.config["max.connections"]) == ("4321", 4321)
 
 
 def test_a_folder_is_synced_once_for_all_that_is_deleted_in_it(

@@ -72,6 +72,13 @@ SOURCES = (
     "[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: "
     "odradek.errors.OptionError: subscribe: topic nope does not exist\n SQLSTATE: 38000"
 )
+READING = (
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: odradek.errors.TimestampOutOfRangeError: t-0, "
+    "offset 1: too late\n SQLSTATE: 38000"
+)
+OF_A_RECORD = (
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ValueError: x: odradek.errors.XError: t-0\n"
+)
 SPARKS = """[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012
 == SQL (line 1, position 8) ==
 SELECT 1/0
@@ -88,9 +95,22 @@ SELECT 1/0
         (RECURSION, "RecursionError: maximum recursion depth exceeded (/jobs/words.py, line 3, in split)"),
         (NO_METHOD, "Method count([]) does not exist"),
         (SOURCES, "subscribe: topic nope does not exist"),
+        (READING, "t-0, offset 1: too late"),
+        (OF_A_RECORD, OF_A_RECORD.strip()),
         ("\n", "RuntimeError"),
     ],
-    ids=["a function", "the last of several", "ours", "Spark's", "without an end", "Py4J's", "a source's", "nothing"],
+    ids=[
+        "a function",
+        "the last of several",
+        "ours",
+        "Spark's",
+        "without an end",
+        "Py4J's",
+        "a source's",
+        "reading",
+        "a record's",
+        "nothing",
+    ],
 )
 def test_an_error_is_told_in_one_line(text: str, told: str) -> None:
     assert str(explain(RuntimeError(text))) == told

@@ -89,8 +89,11 @@ async def _alter(
             check_configs_access(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
             action = prepare(resource)
             if action is not None and not isinstance(action, ResourceChanges):
-                await broker.topics.change(action)
-                broker.configs.altered()
+                try:
+                    await broker.topics.change(action)
+                finally:
+                    # Also if the disk has failed: what the metadata have counts.
+                    broker.configs.altered()
         except Exception as error:
             # Of one resource only: others may be done already.
             if not isinstance(error, OdradekError):

@@ -83,6 +83,7 @@ def explained(key: str | None = None) -> Iterator[None]:
 
 _ABORTED = "Job aborted due to stage failure"
 _OF_A_SOURCE = "[PYTHON_DATA_SOURCE_ERROR]"
+_BEFORE_AN_ERROR = re.compile(r"\A((?:[\w.$]+: )?\[[A-Z_]+\] [^:\n]*): (?=odradek\.)")
 
 
 def _causes(error: Exception) -> list[tuple[bool, str]]:
@@ -119,11 +120,9 @@ def own_error(error: Exception) -> str | None:
     """Return what an error of this library says that Spark tells on; None if there is none."""
     found: str | None = None
     for of_python, text in _causes(error) or [(True, str(error))]:
-        if _begins(text, _OF_A_SOURCE):
-            # In one line Spark says what it did, and why the source failed.
-            found = own_error_of(re.sub(r": (?=odradek\.)", ":\n", text, count=1)) or found
-        elif of_python:
-            found = own_error_of(text) or found
+        if of_python or _begins(text, _OF_A_SOURCE):
+            # In one line Spark says what it did, and why a source failed.
+            found = own_error_of(_BEFORE_AN_ERROR.sub(r"\1:\n", text)) or found
     return found
 
 
