@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from odradek.arguments import checked_int, checked_path
 from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
@@ -28,6 +28,7 @@ from odradek.offsets.store import (
     StoreAddress,
     kept_partition,
     new_version,
+    unique_fields,
 )
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import hidden_temporary, write_atomically
@@ -119,7 +120,7 @@ class FileOffsetStore(OffsetStore):
 
     def _parse(self, data: bytes) -> Positions:
         try:
-            content = json.loads(data, object_pairs_hook=_unique)
+            content = json.loads(data, object_pairs_hook=unique_fields)
             version, topics = content["version"], content["positions"]
             entries = [
                 (kept_partition(topic, partition, self.address), entry)
@@ -138,13 +139,6 @@ class FileOffsetStore(OffsetStore):
             },
             version,
         )
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("a key is there twice")
-    return fields
 
 
 def _wrong(error: Exception) -> str:

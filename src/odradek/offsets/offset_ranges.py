@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import MAX_OFFSET, MAX_PARTITION, NUMBER
+from odradek.offsets.store import MAX_OFFSET, MAX_PARTITION, NUMBER, unique_fields
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 _PLAIN = re.compile(
@@ -69,7 +69,7 @@ def parse_ranges(text: str, where: str) -> tuple[list[tuple[TopicPartition, Offs
         return list(_of_lines(text, where)), TextForm.OTHER
     form = TextForm.JSON
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=unique_fields)
     except (ValueError, RecursionError):
         content, form = _PythonText(text, where).content(), TextForm.PYTHON
     is_list = isinstance(content, list) and all(isinstance(entry, (dict, list, tuple)) for entry in content)
@@ -169,6 +169,8 @@ class _PythonText:
                 break
             if token["mark"] != ",":
                 raise self._error(f"',' or {closing!r}", token.start())
+        if closing == "}" and len(dict(items)) < len(items):
+            raise self._error("each name once")
         return dict(items) if closing == "}" else items
 
     def _error(self, wanted: str, position: int | None = None) -> OffsetStoreError:

@@ -107,6 +107,18 @@ class Position:
             raise OffsetStoreError(f"{where}: {error}") from error
 
 
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an object; as `object_pairs_hook` of JSON it refuses one that comes twice.
+
+    Raises:
+        ValueError: One does.
+    """
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a field is there twice")
+    return fields
+
+
 def partition_of(text: str) -> int | None:
     """Return the number of a partition, as it is written everywhere; None if a text is none."""
     return int(text) if _NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION else None

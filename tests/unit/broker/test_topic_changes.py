@@ -26,7 +26,7 @@ from peers.requests import ask, message, new_topic
 from unit.broker.conftest import LISTENERS
 
 INCREMENTAL_ALTER_CONFIGS = 44
-INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, UNKNOWN_TOPIC_ID = 40, 42, 44, 100
+UNKNOWN_TOPIC, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, UNKNOWN_TOPIC_ID = 3, 40, 42, 44, 100
 SET, APPEND = 0, 2
 
 
@@ -142,6 +142,27 @@ def test_words_that_two_clients_append_at_once_are_both_kept(
     assert running.broker.logs.metadata_image.topic_config("t") == {
         "follower.replication.throttled.replicas": "0:1,1:1"
     }
+
+
+def test_settings_of_a_topic_that_another_client_deletes(
+    running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = running.broker.logs
+    for name in "ab":
+        logs.create_topic(name, 1)
+    alter_configs = type(logs.metadata).alter_configs
+
+    def after_another(*arguments: Any) -> None:
+        if "b" in logs.topics():
+            logs.delete_topic("b")
+        alter_configs(*arguments)
+
+    monkeypatch.setattr(type(logs.metadata), "alter_configs", after_another)
+    config = {"name": "retention.ms", "value": "1", "config_operation": SET}
+    resources = [{"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": [config]} for name in "ab"]
+    answer = ask(client, "IncrementalAlterConfigs", 1, resources=resources)
+    assert _codes(answer) == {"a": 0, "b": UNKNOWN_TOPIC}
+    assert answer.responses[1].error_message == "The topic 'b' does not exist."
 
 
 # -- a disk that fails after the metadata have the change

@@ -70,6 +70,8 @@ def test_python_3_writes_it_like_this() -> None:
         ("[('a', 9999999999, 0, 7)]", "is no range: Kafka has no such"),
         # Python 2 reads it in octal.
         ("[('a', 0, 010, 12)]", "a value"),
+        ("{'topic': 'a', 'topic': 'b'}", "expected each name once"),
+        ('{"topic": "a", "partition": 0, "untilOffset": 1, "untilOffset": 2}', "expected each name once"),
         ("[('a', 0, 100, 12)]", "is no range: Kafka has no such"),
         ("[('a', 0, 0, 9223372036854775808)]", "is no range: Kafka has no such"),
         ("a,9999999999,0,7", "is no range: Kafka has no such"),

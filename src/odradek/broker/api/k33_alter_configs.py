@@ -12,12 +12,18 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.api.k32_describe_configs import check_configs_access
-from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, ResourceChanges, check_resources
+from odradek.broker.configs.resource_configs import (
+    LOGGER_RESOURCE,
+    RESOURCE_TYPES,
+    ResourceChanges,
+    check_resources,
+    unknown_topic,
+)
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation
-from odradek.errors import OdradekError
+from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.printable import logger
 from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP
 from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource, MetadataImage
@@ -110,6 +116,8 @@ async def _alter(
         for of, failure in failed.items():
             if failure is not None:
                 number = written[of]
+                if isinstance(failure, UnknownTopicOrPartitionError):
+                    failure = unknown_topic(of.name)
                 answers[number] = _answer(resources[number], code_of(failure), message_of(failure))
     return answers
 

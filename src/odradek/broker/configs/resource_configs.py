@@ -415,7 +415,7 @@ class ResourceConfigs:
             check_topic_name(name)
             self.check_topic(after)
             if name not in self._logs.metadata_image.topics:
-                raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+                raise unknown_topic(name)
         elif kind == BROKER_RESOURCE:
             if name:
                 self._check_broker(name)
@@ -494,6 +494,11 @@ def answer_of(one: Described, *, synonyms: bool, documentation: bool) -> Message
         "config_type": int(one.key.type),
         "documentation": one.key.documentation if documentation else None,
     }
+
+
+def unknown_topic(name: str) -> ApiError:
+    """Return the error of settings of a topic that there is not."""
+    return ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
 
 
 def check_resources(resources: Sequence[Any]) -> dict[int, ApiError]:
