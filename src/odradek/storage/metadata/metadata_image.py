@@ -408,14 +408,15 @@ class MetadataImage:
             self.client_quotas.pop(entity, None)
 
     def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:
-        if resource not in self._own_configs:
+        settings = self.configs.get(resource, {})
+        if resource not in self._own_configs or not settings:
             # Once for all changes of an image: to replay thousands would take as long as their square.
-            self.configs[resource] = dict(self.configs.get(resource, {}))
+            settings = dict(settings)
             self._own_configs.add(resource)
-        settings = self.configs[resource]
         settings.pop(name, None)
         if value is not None:
             settings[name] = value
-        elif not settings:
-            del self.configs[resource]
-            self._own_configs.discard(resource)
+        if settings:
+            self.configs[resource] = settings
+        else:
+            self.configs.pop(resource, None)

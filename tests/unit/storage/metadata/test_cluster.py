@@ -14,13 +14,19 @@ from odradek.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from odradek.messages.metadata.metadata_records import UnknownRecord, encode_metadata_record
+from odradek.messages.metadata.metadata_records import (
+    ConfigRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnknownRecord,
+    encode_metadata_record,
+)
 from odradek.records import read_records, scan_batches
 from odradek.storage.formats.meta_properties import MetaProperties
 from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
-from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_image import TOPIC_RESOURCE, ConfigResource, MetadataImage
 from odradek.storage.metadata.metadata_log import MetadataTail, append_metadata, load_metadata
 from odradek.storage.metadata.new_topic import NewTopic
 from peers.kafka_fixture import KafkaFixture
@@ -219,3 +225,19 @@ def test_a_folder_without_a_place_for_metadata_is_refused(fixture_2_8_2: KafkaFi
         ClusterMetadata(fixture_2_8_2.log_dir).create_topic("t")
     with pytest.raises(LogError, match="not formatted"):
         ClusterMetadata(tmp_path).create_topic("t")
+
+
+def test_settings_of_a_topic_that_is_created_again() -> None:
+    image = MetadataImage()
+    resource = ConfigResource(TOPIC_RESOURCE, "t")
+    for number in (1, 2):
+        topic_id = UUID(int=number)
+        image.apply_all([TopicRecord("t", topic_id), ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", str(number))])
+        before, image = image, image.copy()
+        image.apply_all([ConfigRecord(TOPIC_RESOURCE, "t", name, "1") for name in ("segment.ms", "retention.bytes")])
+        assert before.configs[resource] == {"retention.ms": str(number)}
+        assert image.configs[resource].keys() == {"retention.ms", "segment.ms", "retention.bytes"}
+        image.apply_all([ConfigRecord(TOPIC_RESOURCE, "t", name, None) for name in image.configs[resource].copy()])
+        assert resource not in image.configs
+        image.apply_all([ConfigRecord(TOPIC_RESOURCE, "t", "segment.ms", "2"), RemoveTopicRecord(topic_id)])
+        assert resource not in image.configs
