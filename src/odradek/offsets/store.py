@@ -119,9 +119,15 @@ def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+def number_of(text: str) -> int | None:
+    """Return the number that a text is, as programs write one; None if it is none."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
 def partition_of(text: str) -> int | None:
     """Return the number of a partition, as it is written everywhere; None if a text is none."""
-    return int(text) if _NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION else None
+    number = number_of(text)
+    return None if number is None or number > MAX_PARTITION else number
 
 
 def kept_partition(topic: str, number: str, where: str) -> TopicPartition:

@@ -11,16 +11,14 @@ A key may hold a text, of one of two forms, which is written again as it was:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.errors import OffsetStoreError
-from odradek.offsets.store import NUMBER, StoreAddress, partition_of
+from odradek.offsets.store import StoreAddress, number_of, partition_of
 from odradek.storage.names import TopicPartition
 
 TOPIC = "{topic}"
-_NUMBER = re.compile(NUMBER)
 
 
 def take_topics(address: StoreAddress) -> tuple[str, ...]:
@@ -109,7 +107,7 @@ def _partition(text: str) -> int:
 
 
 def _number(text: str) -> int:
-    stripped = text.strip()
-    if _NUMBER.fullmatch(stripped) is None:
+    found = number_of(text.strip())
+    if found is None:
         raise ValueError(f"{text!r:.40} is no number")
-    return int(stripped)
+    return found

@@ -25,7 +25,7 @@ from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.printable import logger
-from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP
+from odradek.storage.metadata.cluster import check_record_count
 from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource, MetadataImage
 
 _logger = logger(__name__)
@@ -81,10 +81,10 @@ async def _alter(
     answers = [_answer(resource) for resource in resources]
     together: dict[ConfigResource, Mapping[str, str | None]] = {}
     written: dict[ConfigResource, int] = {}
-    # Those of the broker are counted before they are resolved, as they are written one by one.
+    # Those of the broker are written one by one, so they are counted first, and come last: nothing is written if the
+    # request is too large.
     count = sum(len(one.configs) for one in resources if one.resource_type == BROKER_RESOURCE)
-    _check_count(max([count, *(len(one.configs) for one in resources)]))
-    # Those of the broker last: they are written one by one, and nothing is if the request is too large.
+    check_record_count(max([count, *(len(one.configs) for one in resources)]))
     for number in sorted(range(len(resources)), key=lambda number: resources[number].resource_type == BROKER_RESOURCE):
         await rest(number)
         resource = resources[number]
@@ -110,7 +110,7 @@ async def _alter(
             together[action.resource] = action.changes
             written[action.resource] = number
             count += len(action.changes)
-            _check_count(count)
+            check_record_count(count)
     if together and not request.body.validate_only:
         failed = await broker.topics.change_all(together, broker.logs.metadata.alter_configs, _is_made)
         for of, failure in failed.items():
@@ -120,12 +120,6 @@ async def _alter(
                     failure = unknown_topic(of.name)
                 answers[number] = _answer(resources[number], code_of(failure), message_of(failure))
     return answers
-
-
-def _check_count(count: int) -> None:
-    """Check that no more settings change than Kafka changes at a time; else nothing of a request is done."""
-    if count > MAX_RECORDS_PER_USER_OP:
-        raise ApiError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
 
 
 def _is_made(image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> bool:

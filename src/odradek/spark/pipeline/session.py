@@ -110,19 +110,17 @@ def _begins(text: str, words: str) -> bool:
     return re.match(rf"(?:[\w.$]+: )?{re.escape(words)}", text) is not None
 
 
-def _says(error: Exception, words: str) -> bool:
-    """Whether an error of Spark itself, among the causes, begins with some words."""
-    causes = _causes(error)
-    return any(_begins(text, words) for of_python, text in causes if not of_python) if causes else words in str(error)
-
-
 def own_error(error: Exception) -> str | None:
     """Return what an error of this library says that Spark tells on; None if there is none."""
+    return _own_error(_causes(error), str(error))
+
+
+def _own_error(causes: list[tuple[bool, str]], text: str) -> str | None:
     found: str | None = None
-    for of_python, text in _causes(error) or [(True, str(error))]:
-        if of_python or _begins(text, _OF_A_SOURCE):
+    for of_python, said in causes or [(True, text)]:
+        if of_python or _begins(said, _OF_A_SOURCE):
             # In one line Spark says what it did, and why a source failed.
-            found = own_error_of(_BEFORE_AN_ERROR.sub(r"\1:\n", text)) or found
+            found = own_error_of(_BEFORE_AN_ERROR.sub(r"\1:\n", said)) or found
     return found
 
 
@@ -138,16 +136,23 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         return JobError(f"Spark has ended while it was at work ({text})")
     if "DATA_SOURCE_NOT_FOUND" in text and "odradek" in text:
         return JobError(workers_hint("another Python"))
-    ours = own_error(error)
+    # Once: to bring them from Java takes a call for each.
+    causes = _causes(error)
+
+    def says(words: str) -> bool:
+        """Whether an error of Spark itself, among the causes, begins with some words."""
+        return any(_begins(said, words) for of_python, said in causes if not of_python) if causes else words in text
+
+    ours = _own_error(causes, text)
     if ours is not None:
         return JobError(ours, key)
-    if _says(error, "Python worker exited unexpectedly"):
+    if says("Python worker exited unexpectedly"):
         return WorkerEndedError(
             "a Python worker of Spark ended: a function, or a library that it calls, has ended the process, or the "
             "system has because its memory was full",
             key,
         )
-    if _says(error, "Python worker failed to connect back"):
+    if says("Python worker failed to connect back"):
         return WorkerLostError(
             "a Python worker of Spark did not start within the ten seconds that Spark waits for it: the machine has "
             "too much to do",
@@ -159,9 +164,9 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         return JobError(f"{failed['error']} ({failed['file']}, line {failed['line']}, in {failed['function']})", key)
     if isinstance(error, Py4JJavaError):
         # Its first line only names the call.
-        causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
-        if causes:
-            return JobError(causes[-1], key)
+        named = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
+        if named:
+            return JobError(named[-1], key)
     # Py4J's own errors name the call first, too.
     text = re.sub(r"\AAn error occurred while calling \S+ Trace:\n(?:py4j\.\w+: )?", "", text)
     lines = [line for line in text.splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from odradek.coordination.authorization.acls import Acl, AclFilter, AclIndex
 from odradek.errors import PolicyViolationError
 from odradek.messages.metadata.metadata_records import MetadataRecord, RemoveAccessControlEntryRecord
 from odradek.messages.uuids import random_uuid
-from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP
+from odradek.storage.metadata.cluster import MAX_RECORDS_PER_USER_OP, check_record_count
 from odradek.storage.metadata.metadata_image import MetadataImage
 
 
@@ -26,8 +26,7 @@ def created(image: MetadataImage, acls: Iterable[Acl]) -> list[MetadataRecord]:
     """
     present = {Acl.of_record(record) for record in image.acls.values()}
     new = [acl for acl in dict.fromkeys(acls) if acl not in present]
-    if len(new) > MAX_RECORDS_PER_USER_OP:
-        raise PolicyViolationError("Unable to perform excessively large batch operation.")
+    check_record_count(len(new))
     return [acl.to_record(random_uuid()) for acl in new]
 
 

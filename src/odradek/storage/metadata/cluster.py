@@ -78,7 +78,7 @@ UNKNOWN_BROKER_EPOCH = -1
 MAX_PARTITIONS_PER_BATCH = 10_000
 """How many partitions can be created at a time."""
 MAX_RECORDS_PER_USER_OP = 10_000
-"""How many quotas, credentials or access control lists can be changed at a time."""
+"""How many settings, quotas, credentials or access control lists can be changed at a time."""
 
 _logger = logger(__name__)
 
@@ -94,6 +94,16 @@ def check_partition_count(count: int) -> None:
     """
     if count > MAX_PARTITIONS_PER_BATCH:
         raise PolicyViolationError(f"{count} partitions are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time")
+
+
+def check_record_count(count: int) -> None:
+    """Check that no more is changed at a time than Kafka allows.
+
+    Raises:
+        PolicyViolationError: There are more than 10,000 changes.
+    """
+    if count > MAX_RECORDS_PER_USER_OP:
+        raise PolicyViolationError("Unable to perform excessively large batch operation.")
 
 
 def _check_topic_settings(present: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
