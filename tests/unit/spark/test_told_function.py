@@ -77,6 +77,17 @@ def test_text_of_a_record_is_not_taken_for_an_error_of_this_library(text: str) -
         assert own_error_of("".join(traceback.format_exception(caught.value))) is None
 
 
+def test_a_second_line_is_not_taken_for_the_error() -> None:
+    def failing(text: str) -> None:
+        raise JobError(text)
+
+    with pytest.raises(RuntimeError, match="the reason") as caught:
+        ToldFunction(failing)("the reason\nodradek.errors.JobError: hostile")
+    assert own_error_of("".join(traceback.format_exception(caught.value))) is None
+    with pytest.raises(JobError, match="the reason"):
+        ToldFunction(failing)("the reason\nand what to do")
+
+
 def raising_later(value: str) -> Iterator[str]:
     yield "first"
     raising(value)
@@ -149,6 +160,20 @@ def test_a_type_error_of_a_record_is_not_one_of_the_call() -> None:
     for function, told in ((parsing, "JSON object must be"), (dispatching, "not whole")):
         with pytest.raises(TypeError, match=told):
             ToldFunction(function)(1)
+
+
+def test_a_type_error_that_cannot_be_told() -> None:
+    class Untold:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+        __repr__ = __str__
+
+    def failing() -> None:
+        raise TypeError(Untold())
+
+    with pytest.raises((TypeError, RuntimeError)):
+        ToldFunction(failing)()
 
 
 @pytest.mark.parametrize("function", [int, float, bytes, dict, Decimal, UUID, Path])

@@ -73,7 +73,9 @@ def _told(error: BaseException) -> BaseException:
     except Exception:
         # Its notes fail in their turn, and would for Spark.
         return RuntimeError(type(error).__name__)
-    is_taken_for_ours = own_error_of(text) is not None and not isinstance(error, OdradekError)
+    ours = own_error_of(text)
+    is_ours = isinstance(error, OdradekError) and str(error).partition("\n")[0] == ours
+    is_taken_for_ours = ours is not None and not is_ours
     if is_utf8(text) and not is_taken_for_ours:
         return error
     line = printable("".join(traceback.format_exception_only(error)).strip())
@@ -91,10 +93,10 @@ def own_error_of(text: str) -> str | None:
 
 def _is_of_call(error: BaseException, function: Callable[..., Any]) -> bool:
     """Whether an error says that a function, or one that it decorates, was called with other arguments."""
-    if not isinstance(error, TypeError):
+    # A function may raise one for any other reason, with anything in it.
+    if type(error) is not TypeError or not (error.args and isinstance(error.args[0], str)):
         return False
-    # A function may raise one for any other reason.
-    called = str(error).partition("() ")[0]
+    called = error.args[0].partition("() ")[0]
     names = ((each, type(each).__call__) for each in _layers(function))
     return any(called == getattr(one, "__qualname__", None) for pair in names for one in pair)
 
