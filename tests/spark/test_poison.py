@@ -93,6 +93,9 @@ path = "numbers"
 )
 
 
+NAMES = ["__odradek.errors." + name for name in ("topic", "partition", "offset", "message", "job")]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     with odradek.open(tmp_path / "source") as logs:
@@ -205,6 +208,38 @@ def test_dead_letters_go_back_once_whatever_crashes(
     # The job reads it again, and it fails again.
     run(folder, spark)
     assert places(folder) == [2, len(VALUES)]
+
+
+def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: SparkSession) -> None:
+    def letter(value: bytes, *of: bytes | None) -> odradek.Record:
+        return odradek.Record(b"k", value, headers=list(zip(NAMES, (*of, b"2", b"failed", b"numbers"), strict=True)))
+
+    orders = b"orders"
+    with odradek.open(folder / "dead") as logs:
+        logs["failed", 0].append(
+            [
+                letter(b"before", orders, b"1"),
+                *(letter(b"no letter", *of) for of in ((b"\xff", b"0"), (orders, b"x"), (orders, b"99999999999"))),
+                *(letter(b"no letter", *of) for of in ((None, b"0"), (orders, None))),
+                odradek.Record(b"k", b"swapped", headers=[(name, b"numbers") for name in reversed(NAMES)]),
+                letter(b"gone", b"gone", b"0"),
+                letter(b"gone", orders, b"7"),
+                letter(b"after", orders, b"1"),
+            ]
+        )
+    (folder / "job.toml").write_text(JOB, encoding="utf-8")
+    replay = ["pipeline", "replay-dead-letters", str(folder / "job.toml")]
+
+    def back() -> list[bytes | None]:
+        with odradek.open(folder / "source", "r") as logs:
+            return [record.value for record in logs["orders", 1].read(isolation="read_committed")][1:]
+
+    ended = CliRunner().invoke(main, replay)
+    assert (ended.exit_code, back()) == (3, [b"before"]), ended.output
+    assert re.search(r"there is no topic gone.*of dead letters that are sent back: --skip-invalid", ended.output)
+    ended = CliRunner().invoke(main, [*replay, "--skip-invalid"])
+    assert (ended.exit_code, back()) == (0, [b"before", b"after"]), ended.output
+    assert re.search(r"4 .* 1 .* 5 ", ended.output), ended.output
 
 
 def test_dead_letters_of_a_broker_are_counted_and_go_back(spark: SparkSession, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FOLLOW_INTERVAL_MS = 1000
 _JAVA_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What stops a job after its batch, and at once if another one comes."""
 _JOB = click.option("--job", "name", type=Name(), help="Only this one of the jobs of FILE.")
 
 
@@ -182,18 +184,20 @@ def _backfill(
 @click.argument("file", type=FILE)
 @click.option("--store", metavar="STORE", help="Where the position in the letters is kept; by default beside FILE.")
 @click.option("--letters-of", "former", metavar="NAME", help="The name that the job had when the letters were sent.")
+@click.option("--skip-invalid", is_flag=True, help="Pass over letters whose topic or partition is not there any more.")
 @_JOB
 @click.option("--debug", is_flag=True, help="Print Spark's own trace of an error, too.")
 @FORMAT
 def replay_dead_letters(
-    file: Path, store: str | None, former: str | None, name: str | None, debug: bool, form: str
+    file: Path, store: str | None, former: str | None, skip_invalid: bool, name: str | None, debug: bool, form: str
 ) -> int:
     """Send the dead letters of the jobs that FILE describes back to the topics and partitions of their records.
 
     Each goes back with its key, value, timestamp and headers, so the job reads it again, as do others that read the
     topic. It goes once: a second run sends only newer letters, and a run that was killed is continued. The letters stay
     where they are, and a table shows how many are of other jobs. If the job was renamed, --letters-of names those of
-    its former name. STORE is an offset store, such as redis://HOST/0?key=NAME; with several jobs choose one by --job.
+    its former name. STORE is an offset store, such as redis://HOST:6379/0?group=NAME; with several jobs choose one by
+    --job.
 
     Example: odradek pipeline replay-dead-letters examples/wordcount.toml
     """
@@ -211,7 +215,8 @@ def replay_dead_letters(
     def located(name: str, error: JobError) -> JobError:
         return JobError(f"{file}: dead letters of the job {name}: {error.reason}")
 
-    replays = [replay_job(job, into) for job, into in zip(jobs, stores, strict=True)]
+    on_invalid = "skip" if skip_invalid else "error"
+    replays = [replay_job(job, into, on_invalid=on_invalid) for job, into in zip(jobs, stores, strict=True)]
     return _run(file, replays, located, debug=debug, form=form)
 
 
@@ -254,15 +259,18 @@ def _run(
         }
         runs = JobRuns(pipelines)
 
+        heard = [one for one in _STOPS if signal.getsignal(one) is not signal.SIG_IGN]
+
         def stop(number: int, frame: FrameType | None) -> None:
             runs.stop()
-            signal.signal(number, signal.SIG_DFL)
+            # A second one ends the process, also one of another kind: Ctrl-C after a supervisor's SIGTERM.
+            for each in heard:
+                signal.signal(each, signal.SIG_DFL)
             # Not by `print`: the signal may have interrupted one, whose text would then be printed twice.
             os.write(2, f"{signal.Signals(number).name}: stopping after this batch\n".encode())
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, stop)
+        for number in heard:
+            signal.signal(number, stop)
 
         def done(name: str, batch: BatchReport) -> None:
             told.jobs[name].batch(batch)

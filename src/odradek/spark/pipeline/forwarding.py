@@ -272,7 +272,8 @@ def not_taken(holder: str, invalid: Mapping[TopicPartition, tuple[int, str]]) ->
     source, (offset, reason) = min(invalid.items())
     return SinkError(
         f"{holder} does not take the record at offset {offset} of {source}: {reason}. What was before it is forwarded. "
-        'Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
+        'Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter" (of dead letters '
+        "that are sent back: --skip-invalid)"
     )
 
 

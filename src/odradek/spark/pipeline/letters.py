@@ -21,34 +21,42 @@ LETTER_HEADERS = (*ORIGIN_COLUMNS, "message", "job")
 _LETTERS, _VIEW, _TOPIC, _PARTITION = "odradek_letters", "odradek_replayed", "odradek_topic", "odradek_partition"
 
 
-def replay_job(job: Job, offset_store: str) -> Job:
-    """Return the job that sends the dead letters of a job back to its source, and shows how many are of others.
+def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job:
+    """Return the job that sends the dead letters of a job back to its source, and shows how many stay where they are.
 
     Args:
-        job: A job with `dead_letters`; letters of other jobs in that topic stay where they are.
+        job: A job with `dead_letters`; letters of other jobs in that topic stay, and what is no whole letter.
         offset_store: Where the position in the letters is kept.
+        on_invalid: What to do with a letter whose topic or partition there is not any more: `error`, or `skip` it.
     """
     letters, source = job.dead_letters, job.source_options()
     assert letters is not None
     count = len(LETTER_HEADERS)
-    *_, last = LETTER_HEADERS
+    # Whatever a stranger has written into the letters' topic: it is null, or false, and no error.
+    values = [f"try_element_at(headers, {number - count}).value" for number in range(count)]
+    whole = " AND ".join(
+        f"try_element_at(headers, {number - count}).key <=> '{DEAD_LETTER_HEADER}{name}'"
+        for number, name in enumerate(LETTER_HEADERS)
+    )
     # A job's name may be any text; as a binary literal it needs no quotes.
     letters_sql = f"""
-        SELECT *, CASE WHEN try_element_at(headers, -1).key = '{DEAD_LETTER_HEADER}{last}'
-                       THEN try_element_at(headers, -1).value END AS odradek_job,
-               size(headers) >= {count} AND odradek_job <=> X'{job.name.encode().hex()}' AS odradek_is_own
+        SELECT *, {whole} AS odradek_is_whole, CASE WHEN odradek_is_whole THEN {values[-1]} END AS odradek_job,
+               try_validate_utf8(CAST({values[0]} AS STRING)) AS {_TOPIC},
+               try_cast(CAST({values[1]} AS STRING) AS INT) AS {_PARTITION},
+               odradek_job <=> X'{job.name.encode().hex()}' AS odradek_is_own,
+               odradek_is_own AND {_TOPIC} IS NOT NULL AND {_PARTITION} IS NOT NULL AS odradek_has_place
         FROM records
     """  # noqa: S608 - nothing of it is a user's
     sql = f"""
         SELECT topic, partition, offset, key, value, timestamp, slice(headers, 1, size(headers) - {count}) AS headers,
-               CAST(try_element_at(headers, -{count}).value AS STRING) AS {_TOPIC},
-               CAST(CAST(try_element_at(headers, 1 - {count}).value AS STRING) AS INT) AS {_PARTITION}
-        FROM {_LETTERS} WHERE odradek_is_own
+               {_TOPIC}, {_PARTITION}
+        FROM {_LETTERS} WHERE odradek_has_place
     """  # noqa: S608 - nothing of it is a user's
     shown = f"""
-        SELECT count_if(odradek_is_own) AS `of this job`, count_if(NOT odradek_is_own) AS `of others, which stay`,
+        SELECT count_if(odradek_has_place) AS `of this job`, count_if(NOT odradek_is_own) AS `of others, which stay`,
                array_join(array_sort(collect_set(CAST(odradek_job AS STRING)) FILTER (WHERE NOT odradek_is_own)), ', ')
-                   AS `those jobs`
+                   AS `those jobs`,
+               count_if(odradek_is_own AND NOT odradek_has_place) AS `without a place, which stay`
         FROM {_LETTERS}
     """  # noqa: S608 - nothing of it is a user's
     place = {f"kafka.{name}": value for name, value in letters.kafka.items()}
@@ -60,6 +68,7 @@ def replay_job(job: Job, offset_store: str) -> Job:
         _VIEW,
         transactional_id=f"{job.name}-replayed-letters",
         on_held="skip",
+        on_invalid=on_invalid,
         topic_column=_TOPIC,
         partition_column=_PARTITION,
         path=None if source.path is None else Path(source.path.removeprefix("file:")).resolve(),
