@@ -30,8 +30,15 @@ from odradek.storage.metadata.metadata_image import MetadataImage
 
 _Group = TypeVar("_Group", ConsumerGroup, ShareGroup)
 
+_UP_TO_SPACE = "".join(map(chr, range(ord(" ") + 1)))
+
 _NO_EPOCH = 0
 """In answers that are errors, as in Apache Kafka."""
+
+
+def trim(text: str) -> str:
+    """Return a text as Java's `String.trim` does: without the characters up to U+0020 at both ends, and no others."""
+    return text.strip(_UP_TO_SPACE)
 
 
 def check_text(text: str | None, name: str) -> None:
@@ -40,7 +47,7 @@ def check_text(text: str | None, name: str) -> None:
     Raises:
         ApiError: It is empty.
     """
-    if text is not None and not text.strip():
+    if text is not None and not trim(text):
         raise ApiError(ErrorCode.invalid_request, f"{name} can't be empty.")
 
 

@@ -16,6 +16,7 @@ import re
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
+from odradek.broker.api.group_answers import trim
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, denied, message_of
 from odradek.broker.failures import failure
 from odradek.broker.protocol import Message, given
@@ -54,7 +55,7 @@ def _is_share_key(key: str) -> bool:
         parse_uuid(topic_id)
     except ValueError:
         return False
-    return bool(group_id.strip()) and _PARTITION.fullmatch(number) is not None and -(1 << 31) <= int(number) < 1 << 31
+    return bool(trim(group_id)) and _PARTITION.fullmatch(number) is not None and -(1 << 31) <= int(number) < 1 << 31
 
 
 def _failed(request: Request, code: int, text: str) -> Message:

@@ -8,6 +8,7 @@ Source in Kafka: `KafkaApis.handleListGroupsRequest`, `GroupMetadataManager.list
 from __future__ import annotations
 
 from odradek.broker.api import Request, api
+from odradek.broker.api.group_answers import trim
 from odradek.broker.errors import NO_ERROR
 from odradek.broker.protocol import Message, given
 from odradek.broker.turns import Work
@@ -17,7 +18,7 @@ from odradek.coordination.authorization.acls import Operation, ResourceType
 @api(16, "ListGroups", range(6))
 def list_groups(request: Request) -> Work[Message]:
     """List groups."""
-    states = {state.lower().strip() for state in given(request.body, "states_filter", ())}
+    states = {trim(state.lower()) for state in given(request.body, "states_filter", ())}
     types = {kind.lower() for kind in given(request.body, "types_filter", ())}
     sees_all = request.may(Operation.DESCRIBE, ResourceType.CLUSTER, is_told=False)
     found = []

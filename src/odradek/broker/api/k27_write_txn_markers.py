@@ -38,7 +38,9 @@ async def write_txn_markers(request: Request) -> Message:
             {partition: NO_ERROR if error is None else code_of(error) for partition, error in written.items()}
         )
     return {
-        "markers": [{"producer_id": producer_id, "topics": _by_topic(codes)} for producer_id, codes in answered.items()]
+        "markers": [
+            {"producer_id": producer_id, "topics": _by_topic(codes)} for producer_id, codes in answered.items() if codes
+        ]
     }
 
 
