@@ -4,7 +4,8 @@
     positions()             {("orders", 0): 1200}       what the function has stored
 
 If the function stores the ends of the ranges together with the rows, in one transaction of its database, then it holds
-each record once: what `positions` returns is not given again.
+each record once: what `positions` returns is not given again. Another run of the job, which asked for it before, may
+give it again: so in that transaction the function refuses ranges that start below what it holds.
 """
 
 from __future__ import annotations
