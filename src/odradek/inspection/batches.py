@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -66,7 +69,9 @@ def wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
 
 
 class Copies:
-    """Which batches of a file have a copy before them; the file is read when this is asked for the first time.
+    """Which batches of a file have a copy before them, and which lie where no other does.
+
+    The file is read when this is asked for the first time.
 
     Args:
         path: The file.
@@ -75,26 +80,87 @@ class Copies:
 
     def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
         self._path, self._data = path, data
-        self._first: dict[tuple[int, int, int], int] | None = None
+        self._first: dict[tuple[int, int, int], int] = {}
+        self._alone: set[int] | None = None
+        # The offsets of batches that start below ones before them, as ranges that do not touch.
+        self._late: list[tuple[int, int]] = []
 
     def __contains__(self, header: object) -> bool:
         if not isinstance(header, BatchHeader):
             return False
-        if self._first is None:
-            # Only batches that start below others can be copies: of the others nothing is kept, for there are millions.
-            end, again = 0, set[tuple[int, int, int]]()
+        self._read()
+        return self._first.get(header.identity, header.position) < header.position
+
+    def is_alone(self, header: BatchHeader) -> bool:
+        """Whether a batch that starts below one before it has offsets of which no other batch has records."""
+        return header.position in self._read()
+
+    def is_taken(self, start: int, end: int) -> bool:
+        """Whether batches that start below ones before them have some of these offsets."""
+        self._read()
+        number = bisect_right(self._late, start, key=itemgetter(1))
+        return number < len(self._late) and self._late[number][0] < end
+
+    def _read(self) -> set[int]:
+        if self._alone is None:
+            # Only of batches that start below others something is kept, for there are millions.
+            end, below = 0, list[tuple[int, int, int]]()
+            again = set[tuple[int, int, int]]()
             for item in self._batches():
                 if item.base_offset < end:
                     again.add(item.identity)
+                    below.append((item.base_offset, item.next_offset, item.position))
                 end = max(end, item.next_offset)
-            self._first = {}
+            below.sort()
+            for start, stop, _ in below:
+                if self._late and start <= self._late[-1][1]:
+                    start, stop = self._late[-1][0], max(stop, self._late.pop()[1])
+                self._late.append((start, stop))
+            apart = _Apart(below)
             for item in self._batches() if again else ():
                 if item.identity in again:
                     self._first.setdefault(item.identity, item.position)
-        return self._first.get(header.identity, header.position) < header.position
+                # Of two copies, of which compaction has emptied one, the other has the records.
+                if item.records_count:
+                    apart.add(item)
+            self._alone = apart.alone()
+        return self._alone
 
     def _batches(self) -> Iterator[BatchHeader]:
         return (item for item in batches_and_damage(self._path, self._data) if isinstance(item, BatchHeader))
+
+
+class _Apart:
+    """Which of some batches share no offset with another one.
+
+    Args:
+        batches: The start, the end and the position of each, sorted.
+    """
+
+    def __init__(self, batches: Iterable[tuple[int, int, int]]) -> None:
+        self._batches: list[tuple[int, int, int]] = []
+        end = -1
+        for batch in batches:
+            if batch[0] >= end:
+                self._batches.append(batch)
+            elif self._batches and batch[0] < self._batches[-1][1]:
+                # It was the last one that was apart, and is not.
+                self._batches.pop()
+            end = max(end, batch[1])
+        self._positions = {position for _, _, position in self._batches}
+        # How many more, or fewer, batches share offsets with each one than with the one before it.
+        self._changes = [0] * (len(self._batches) + 1)
+
+    def add(self, header: BatchHeader) -> None:
+        """Note a batch of the file."""
+        if header.position not in self._positions:
+            self._changes[bisect_right(self._batches, header.base_offset, key=itemgetter(1))] += 1
+            self._changes[bisect_left(self._batches, header.next_offset, key=itemgetter(0))] -= 1
+
+    def alone(self) -> set[int]:
+        """Return the positions of those that no batch shares offsets with."""
+        shared = accumulate(self._changes)
+        return {position for (_, _, position), count in zip(self._batches, shared, strict=False) if not count}
 
 
 def damage_finding(damage: Damage) -> Finding:

@@ -10,7 +10,8 @@ checked against the right offset.
 
     gap         offsets that are missing: normal in a compacted log, a loss in any other
     misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
-    filling     a batch that starts below, where offsets could not be read: the next ones go on as if it were not there
+    filling     a batch that starts below, where offsets could not be read or no other batch has them: the next ones go
+                on as if it were not there
     going back  batches that start again below offsets that were there: the next ones are checked against these
 
 Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.inspection.batches import Copies
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.records import BatchHeader
@@ -111,7 +113,7 @@ class OffsetOrder:
         evidence: What its indexes say.
         length_of: Returns how many offsets a wrapper (v0, v1) spans; None if its content is not looked at. Then its
             last offset stands for all of them.
-        copies: The batches that have a copy before them.
+        copies: The batches that have a copy before them, or offsets that no other has; none if None.
 
     Attributes:
         count: How many batches there were.
@@ -125,10 +127,10 @@ class OffsetOrder:
         place: SegmentPlace,
         evidence: IndexEvidence,
         length_of: Callable[[BatchHeader], int | None] | None = None,
-        copies: Container[BatchHeader] = (),
+        copies: Copies | None = None,
     ) -> None:
         self._place = place
-        self._copies = copies
+        self._copies = Copies(place.path, b"") if copies is None else copies
         self._evidence = evidence
         self._length_of = length_of
         expected = place.base_offset if place.expected is None else place.expected
@@ -242,8 +244,15 @@ class OffsetOrder:
         upper = next((other.start for other in following if other.verdict is _Verdict.GOOD), None)
         start = span.start
         if span.verdict is _Verdict.MISPLACED:
-            fitting = self._fitting(span, header, upper)
-            if fitting is None and self._is_in_hole(span):
+            is_alone = span.start >= self._place.base_offset and self._copies.is_alone(header)
+            # Where no offset may be missing, a batch whose offsets are has come late.
+            fitting = None if is_alone and self._place.is_dense else self._fitting(span, header, upper)
+            if fitting is not None and self._copies.is_taken(fitting, fitting + span.length):
+                # A batch that comes late has these offsets. So this one keeps its own, unless they are others' as well.
+                fitting = None
+                if self.next_offset <= span.start and span.end - self._place.base_offset <= MAX_RELATIVE_OFFSET:
+                    span.verdict = _Verdict.GOOD
+            elif fitting is None and (is_alone or self._is_in_hole(span)):
                 span.verdict = _Verdict.FILLS_HOLE
         else:
             fitting = None

@@ -218,6 +218,15 @@ def test_the_ids_of_old_clients_come_from_the_broker(client: WireClient) -> None
     assert (int(answer.error_code), len(answer.member_id)) == (0, 22)
 
 
+@pytest.mark.parametrize(
+    ("member_id", "code"), [("\0", 42), ("\x1f \t", 42), ("\x85", 0), ("\u00a0", 0), ("\u2003", 0), ("\x7f", 0)]
+)
+def test_what_is_empty_is_said_as_java_trims(client: WireClient, member_id: str, code: int) -> None:
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    answer = ask(client, BEAT, 1, group_id="g", member_id=member_id, member_epoch=0, **fields)
+    assert int(answer.error_code) == code
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "pattern", ["(a*)*b", "((a{10}){10}){10}", "(" * 1000 + ")" * 1000, "x" * 32_000, "(?i).*a.*b.*c"]

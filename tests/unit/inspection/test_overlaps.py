@@ -12,11 +12,12 @@ import pytest
 
 import odradek
 from odradek import Record
+from odradek.errors import LogError
 from odradek.inspection import salvage, verify
 from odradek.inspection.salvaging.rewriting import rest_of
 from odradek.places.opening import open_place
 from odradek.records import read_records, scan_batches
-from odradek.records.builder import build_batch
+from odradek.records.builder import build_batch, build_empty_batch
 from odradek.records.compression import Codec
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.sources.arrow import record_batches
@@ -154,6 +155,63 @@ def test_batches_that_come_again_in_one_file_are_passed_over(tmp_path: Path, bat
         with open_place(address) as place:
             tables = record_batches(place, TopicPartition("t", 0))
             assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(end))
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(0, 2), (4, 2), (2, 2), (6, 1)],
+        [(0, 2), (4, 2), (2, 2)],
+        [(0, 2), (6, 2), (4, 2), (2, 2), (8, 1)],
+        [(3, 2), (0, 2), (2, 1), (3, 2), (5, 1)],
+        [(2, 2), (0, 2), (4, 1)],
+        [(0, 2), (6, 2), (2, 2), (4, 2), (8, 1)],
+    ],
+)
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_batches_in_another_order_are_put_into_that_of_their_offsets(
+    tmp_path: Path, batches: list[Batch], policy: str
+) -> None:
+    """No damage: each has a valid checksum, and offsets that no other one has."""
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", config={"cleanup.policy": policy})
+    segment = tmp_path / "data" / "t-0" / f"{0:020d}.log"
+    segment.write_bytes(b"".join(batch(*one) for one in batches))
+    for index in segment.parent.glob("*index"):
+        index.unlink()
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(max(start + count for start, count in batches)))
+    assert not report.logs[0].losses
+    assert "ORDER" in {finding.kind.name for finding in verify(tmp_path / "data")}
+    assert list(verify(tmp_path / "out", decode=True)) == []
+
+
+def test_what_compaction_has_emptied_gives_way_to_what_it_has_not(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", {0: [(0, 2)]})
+    emptied = build_empty_batch(2, 4)
+    with (folder / f"{0:020d}.log").open("ab") as file:
+        file.write(emptied + batch(5, 2) + batch(2, 3))
+    assert not salvage(tmp_path / "data", tmp_path / "out").logs[0].losses
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(7))
+
+
+@pytest.mark.parametrize("position", [3, V2_HEADER_BYTES + 3])
+def test_a_damaged_segment_that_is_to_replace_another_takes_nothing_from_it(tmp_path: Path, position: int) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([record(number) for number in range(5)])
+    segment = tmp_path / "data" / "t-0" / f"{0:020d}.log"
+    damaged = bytearray(batch(0, 2) + batch(4, 1))
+    damaged[position + (0 if position > V2_HEADER_BYTES else V2_HEADER_BYTES)] ^= 1
+    segment.with_suffix(".log.swap").write_bytes(damaged)
+    before = {path: path.read_bytes() for path in segment.parent.glob("*.log*")}
+    assert any(finding.kind.name == "DAMAGE" for finding in verify(tmp_path / "data"))
+    salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(5))
+    with odradek.open(tmp_path / "data", strict=True) as logs:
+        with pytest.raises(LogError, match=r"log.swap is damaged; 5 sound records, offsets 0 to 4, among them"):
+            logs["t", 0].read()
+        assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_tail_goes_on_behind_what_contradicts_the_batches_before_it(tmp_path: Path) -> None:

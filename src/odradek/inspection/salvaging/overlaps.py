@@ -22,9 +22,11 @@ from odradek.inspection.batches import Copies, batches_and_damage, wrapper_lengt
 from odradek.inspection.finding import Finding
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, find_end
+from odradek.inspection.log_files import PartitionFolder
 from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
 from odradek.records import BatchHeader
 from odradek.records.scan import scan_batches
+from odradek.storage.names import SWAP_SUFFIX
 from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
 
 
@@ -87,28 +89,51 @@ def _reach(segments: Sequence[LiveSegment], number: int, *, is_dense: bool) -> i
         return 0
 
 
-def comes_again(segment: LiveSegment) -> bool:
-    """Whether a damaged segment has batches that start below those before them: what is damaged may come again."""
-    damages: list[Damage] = []
+def with_replaced(folder: PartitionFolder, segments: list[LiveSegment]) -> list[LiveSegment]:
+    """Add the segments that damaged `.swap` segments are to replace: they may have what those have lost.
+
+    Args:
+        folder: The partition.
+        segments: The segments of its log.
+    """
+    swapped = [segment for segment in segments if segment.path.suffix == SWAP_SUFFIX]
+    if not any(map(_is_damaged, swapped)):
+        return segments
+    known = {segment.path for segment in segments}
+    replaced = [LiveSegment(file.path, file.base_offset) for file in folder.segments if file.path not in known]
+    # Of the same base offset the replaced one, which has all records, comes first.
+    return sorted([*replaced, *segments], key=lambda segment: segment.base_offset)
+
+
+def _is_damaged(segment: LiveSegment) -> bool:
+    try:
+        with mapped(segment.path) as data:
+            return any(isinstance(item, Damage) for item in batches_and_damage(segment.path, data))
+    except (FormatError, OSError):
+        return True
+
+
+def goes_back(segment: LiveSegment) -> bool:
+    """Whether a segment has batches that start below the end of those before them."""
     try:
         with mapped(segment.path) as data:
             # Without checksums that is seen at once in nearly all segments.
             headers = scan_batches(data, check_crc=False)
             if not _goes_back(headers) and headers.damage is None:
                 return False
-            goes_back = _goes_back(BatchReader(segment.path, data, damages.append))
+            return _goes_back(BatchReader(segment.path, data, lambda damage: None))
     except (FormatError, OSError):
         # Whoever reads it reports that.
         return False
-    return goes_back and bool(damages)
 
 
 def _goes_back(headers: Iterable[BatchHeader]) -> bool:
-    goes_back, end = False, 0
+    end = 0
     for header in headers:
-        goes_back |= header.base_offset < end
+        if header.base_offset < end:
+            return True
         end = header.next_offset
-    return goes_back
+    return False
 
 
 def _copied(segment: LiveSegment, data: mmap.mmap | bytes, later: Sequence[LiveSegment]) -> int:

@@ -25,7 +25,7 @@ from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
-from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, comes_again, first_offset
+from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset, goes_back, with_replaced
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
 from odradek.inspection.salvaging.rewriting import of_no_producer, rest_of
 from odradek.inspection.surroundings import Surroundings
@@ -44,6 +44,7 @@ from odradek.storage.names import (
     CHECKPOINT_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
@@ -161,7 +162,7 @@ class PartitionSalvage:
         segments = self._segments()
         self._next_offset = segments[0].base_offset if segments else 0
         for chain, following in chains(segments, is_dense=self._is_dense):
-            if len(chain) > 1 or comes_again(chain[0]):
+            if len(chain) > 1 or goes_back(chain[0]):
                 self._chain(chain, following)
                 continue
             (segment,) = chain
@@ -180,7 +181,7 @@ class PartitionSalvage:
     def _segments(self) -> list[LiveSegment]:
         path = self._folder.path
         try:
-            return live_segments(self._folder)
+            return with_replaced(self._folder, live_segments(self._folder))
         except OdradekError as error:
             self._result.left_out.append(Finding(path, None, FindingKind.UNREADABLE, str(error)))
         except OSError as error:
@@ -211,8 +212,7 @@ class PartitionSalvage:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
         with _readable(path) as data:
             evidence = IndexEvidence.beside(path, base_offset)
-            copies = Copies(path, data)
-            order = OffsetOrder(place, evidence, copies=copies)
+            order = OffsetOrder(place, evidence)
             view = memoryview(data)
             writer: SalvagedSegment | None = None
             try:
@@ -221,8 +221,6 @@ class PartitionSalvage:
                         self._pending.append(item)
                         continue
                     header, misplaced = item
-                    if header.base_offset < self._next_offset and header in copies:
-                        continue
                     if not self._is_misplaced(path, header, base_offset, following):
                         self._lost_before(header.base_offset)
                         if writer is None:
@@ -342,7 +340,9 @@ class PartitionSalvage:
                 header, view, start = batch.header, views[batch.number], batch.start
                 damage = Damage(chain[batch.number].path, header.position, header.size_bytes, "")
                 if header.next_offset <= self._next_offset:
-                    if header.records_count and header not in kept:
+                    # A compacted copy has fewer records than the batch itself.
+                    is_compacted = damage.path.suffix == SWAP_SUFFIX
+                    if header.records_count and header not in kept and not is_compacted:
                         reason = f"offsets {start} to {header.last_offset} again, with other records"
                         self._lose(damage._replace(reason=reason), start, header.next_offset)
                     continue

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from odradek.errors import FormatError
+from odradek.inspection.batches import LooseBatches
 from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.finding import Finding, FindingKind, unreadable
-from odradek.inspection.log_files import INDEX_KINDS, FileKind, LogFile, PartitionFolder
+from odradek.inspection.log_files import INDEX_KINDS, FileKind, LogFile, PartitionFolder, classify
 from odradek.inspection.surroundings import OFFSET_CHECKPOINTS, Surroundings
 from odradek.inspection.verification.leader_epochs import LeaderEpochCheck
 from odradek.inspection.verification.metadata_snapshot import MetadataSnapshotCheck
@@ -19,7 +20,7 @@ from odradek.inspection.verification.segment import LogProgress, SegmentCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts
 from odradek.messages.uuids import format_uuid
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, raft_snapshot_file_name
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, SWAP_SUFFIX, raft_snapshot_file_name
 
 
 class PartitionCheck:
@@ -80,6 +81,7 @@ class PartitionCheck:
         if self._is_whole:
             yield from self._names()
             yield from self._missing_topic_id()
+            yield from self._swaps()
         for file in self._folder.files:
             yield from self._plain_file(file)
         log = self._log
@@ -137,6 +139,24 @@ class PartitionCheck:
             yield Finding(Path(error.path or file.path), error.position, FindingKind.FILE, error.reason)
         except OSError as error:
             yield unreadable(file.path, error)
+
+    def _swaps(self) -> Iterator[Finding]:
+        """Yield what is damaged in segments that replace others as soon as the log is opened."""
+        for path in sorted(self._folder.path.glob(f"*{LOG_SUFFIX}{SWAP_SUFFIX}")):
+            swap = classify(path)
+            if swap is None:
+                continue
+            check = LooseBatches(swap, decode=self._log.decode)
+            try:
+                yield from check.findings()
+            except FormatError as error:
+                yield Finding(path, error.position, FindingKind.FILE, error.reason)
+            except FileNotFoundError:
+                # It has its final name by now.
+                continue
+            except OSError as error:
+                yield unreadable(path, error)
+            self._log.batches += check.batches
 
     def _missing_topic_id(self) -> Iterator[Finding]:
         topic_partition, surroundings = self._folder.topic_partition, self._surroundings

@@ -14,6 +14,7 @@ Source in Kafka: `LogManager`, `CleanShutdownFileHandler`, `OffsetCheckpointFile
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,7 @@ class DirectoryState:
             raise_unless_of_system(error)
             raise LogError(f"{path} cannot be made a log directory: {error.strerror or error}") from error
         self._held = LogDirectoryLock(path)
+        self.is_clean = False
         try:
             self._known = {kind: read_offset_checkpoint(path / kind.value) for kind in Checkpoint}
             self.is_clean = (path / CLEAN_SHUTDOWN_MARKER).exists()
@@ -90,6 +92,9 @@ class DirectoryState:
             # This also brings the names of folders to the disk that a crashed process may have made.
             files.sync_directory(path)
         except BaseException:
+            # As nothing was changed, the next program is to know that all was in order, and to check by that.
+            with suppress(OSError):
+                self.close(is_clean=self.is_clean)
             self._held.release()
             raise
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.records.scan import scan_batches
 from odradek.storage.files import TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.formats.time_index import TimestampOffset
@@ -195,9 +196,11 @@ class LogLoader:
             replaced = replaced_offsets(new)
             for segment in new:
                 segment.close()
+            damaged = next((segment.path for segment in new if _is_damaged(segment.path)), None)
+            which = "" if damaged is None else f", of which {damaged.name} is damaged"
             for named, name in listed:
                 if not named.suffix.endswith(SWAP_SUFFIX) and named.base_offset in replaced:
-                    self._remove(name, "a compacted segment replaces it")
+                    self._remove(name, f"a compacted segment replaces it{which}", loses=damaged is not None)
         # If the renames reached the disk before the removals, segments would overlap after another crash.
         if self._is_folder_changed:
             self._files.sync_directory(self._directory)
@@ -483,3 +486,11 @@ class LogLoader:
                 replay_producers(segment, producers, begin, end_offset, is_last=is_last)
         producers.map_end_offset = end_offset
         producers.take_snapshot()
+
+
+def _is_damaged(path: Path) -> bool:
+    with mapped(path) as data:
+        scan = scan_batches(data, path=path)
+        for _ in scan:
+            pass
+        return scan.damage is not None

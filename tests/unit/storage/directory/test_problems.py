@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.errors import FormatError
+from odradek.errors import FormatError, LogError
 from odradek.records import Record
 from odradek.storage.directory.problems import directory_problems
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
 from odradek.storage.formats.metadata_snapshot import write_snapshot
 from odradek.storage.formats.quorum_state import QUORUM_STATE
@@ -21,6 +23,7 @@ from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.metadata.problems import MetadataProblems
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
+from odradek.testing.faults import FaultyFileSystem
 from peers.kafka_fixture import KafkaFixture
 
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"
@@ -147,6 +150,13 @@ def test_records_that_were_deleted_do_not_come_back_in_silence(
     with pytest.raises(FormatError, match=reason) as caught:
         odradek.open(directory)
     assert caught.value.path == str(path)
+    # Nor after a start whose disk failed.
+    faulty = FaultyFileSystem(directory)
+    faulty.fail("sync_directory", 0, error=errno.EIO)
+    with pytest.raises(LogError, match="Input/output error"):
+        WritableLogDirectory(directory, files=faulty)
+    with pytest.raises(FormatError, match=reason):
+        odradek.open(directory)
     # Whoever knows what he does says so, as with Kafka.
     (directory / CLEAN_SHUTDOWN_MARKER).unlink()
     odradek.open(directory).close()
