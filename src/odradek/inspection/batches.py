@@ -14,13 +14,15 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogFile
-from odradek.records import BatchHeader
+from odradek.records import BatchHeader, scan_batches
 from odradek.records.batch import check_section, each_record
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
+from odradek.records.header import LOG_OVERHEAD, SIZE_POSITION
 from odradek.records.large_section import open_section
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _CHUNK_BYTES = 1 << 20
+_SIGN = 0x80
 
 
 def batches_and_damage(path: Path, data: mmap.mmap | bytes) -> Iterator[BatchHeader | Damage]:
@@ -55,6 +57,21 @@ def active_batches(
 
 def _is_zero(data: mmap.mmap | bytes, position: int) -> bool:
     return all(not any(data[start : start + _CHUNK_BYTES]) for start in range(position, len(data), _CHUNK_BYTES))
+
+
+def without_sign(data: mmap.mmap | bytes, damage: Damage) -> BatchHeader | None:
+    """Return the batch that bytes are whose base offset is negative: without that bit it is one; None if it is not.
+
+    No checksum covers the base offset, and no log has a negative one.
+    """
+    start, end = damage.position, damage.position + damage.size_bytes
+    is_one = (
+        int.from_bytes(data[start + SIZE_POSITION : start + LOG_OVERHEAD], "big") + LOG_OVERHEAD == damage.size_bytes
+    )
+    if not is_one or data[start] < _SIGN:
+        return None
+    header = next(iter(scan_batches(bytes([data[start] - _SIGN]) + data[start + 1 : end])), None)
+    return None if header is None else header._replace(position=start)
 
 
 def wrapper_length(data: Buffer, header: BatchHeader) -> int | None:

@@ -152,7 +152,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("bit", [0, 4, 20, 40, 62])
+@pytest.mark.parametrize("bit", [0, 4, 20, 40, 62, 63])
 @pytest.mark.parametrize(("number", "which"), [(0, 0), (0, 3), (0, -1), (2, 0), (2, -1)])
 def test_a_wrong_base_offset_is_put_right(
     small_log_dir: SmallLogDirectory, tmp_path: Path, number: int, which: int, bit: int

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from odradek.errors import FormatError, OdradekError
-from odradek.inspection.batches import Copies, active_batches, batches_and_damage, wrapper_length
+from odradek.inspection.batches import Copies, active_batches, batches_and_damage, without_sign, wrapper_length
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, live_segments
@@ -248,7 +248,8 @@ class PartitionSalvage:
             else batches_and_damage(place.path, data)
         )
         misplaced: Finding | None = None
-        for item in order.batches(items):
+        mended = ((isinstance(item, Damage) and without_sign(data, item)) or item for item in items)
+        for item in order.batches(mended):
             match item:
                 case Finding():
                     misplaced = item if item.kind is FindingKind.ORDER else None
@@ -397,8 +398,8 @@ class PartitionSalvage:
         offset = header.base_offset.to_bytes(8, "big")
         if batch[:8] != offset:
             batch = offset + batch[8:]
-            if misplaced is not None:
-                self._result.mended.append(misplaced)
+            reason = f"it is negative: the base offset should be {header.base_offset}"
+            self._result.mended.append(misplaced or Finding(path, header.position, FindingKind.ORDER, reason))
         since = self._open.left_by(header)
         if since is not None:
             producer = f"producer {header.producer_id}"
