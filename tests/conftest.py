@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     only collects them once more.
     """
     return None if deselects(config, "slow") else (3 * len(os.sched_getaffinity(0)) + 1) // 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
+    """Where a worker has whole files, let one have all that need Spark: it starts once, and is warm for all of them."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    made: Any = LoadFileScheduling(config, log)
+    scope_of = made._split_scope
+    made._split_scope = lambda nodeid: "spark" if nodeid.startswith("tests/spark/") else scope_of(nodeid)
+    return made
 
 
 LONGEST = (

@@ -69,6 +69,7 @@ def judged(
 
 
 @pytest.mark.parametrize("sets", [200, pytest.param(10_000, marks=pytest.mark.laboratory)])
+@pytest.mark.laboratory  # it searches at random
 def test_random_acls_decide_as_those_of_apache_kafka(judged: tuple[list[Judged], bool], sets: int) -> None:
     """All 10,000 sets: `pytest -n 0 -m laboratory tests/interop/test_broker_acls.py`, which takes half an hour."""
     brokers, is_allowed_without = judged

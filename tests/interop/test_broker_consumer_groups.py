@@ -100,6 +100,7 @@ def produce(servers: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
+@pytest.mark.laboratory  # client programs
 def test_clients_share_a_group_and_take_over_from_one_that_is_killed(
     any_broker: BrokerFactory, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:

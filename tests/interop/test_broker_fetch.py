@@ -112,6 +112,7 @@ def test_partitions_that_do_not_exist_are_left_out(fixture_broker: KafkaBroker) 
         assert {name: held[:2] for name, held in topics.bounds(asked).items()} == {NONE: (0, 1200)}
 
 
+@pytest.mark.laboratory  # it kills
 def test_broker_killed_between_two_answers(
     any_broker: BrokerFactory, writable_log_dir: Path, fixture_4_3_1: KafkaFixture
 ) -> None:

@@ -302,6 +302,7 @@ class Native:
                 self.consumer.commit(message=message, asynchronous=False)
 
 
+@pytest.mark.laboratory  # client programs
 def test_clients_roll_from_one_protocol_to_the_other_and_back(
     any_broker: BrokerFactory, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
@@ -418,6 +419,7 @@ def description(client: WireClient) -> Any:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.laboratory  # test_broker_consumer_groups.py takes turns amid a rebalance
 def test_a_folder_is_served_in_turn_amid_a_migration(kafka_tools: KafkaTools, tmp_path: Path, is_killed: bool) -> None:
     ours, theirs = OdradekBroker(tmp_path / "data", QUICK), KafkaBroker(kafka_tools, tmp_path / "data", QUICK)
     sessions = {"session_ms": 60_000, "rebalance_ms": 60_000}

@@ -112,6 +112,7 @@ def differ(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
     return [pair for pair in zip(one, other, strict=True) if abs(pair[0] - pair[1]) > TOLERANCE_MS]
 
 
+@pytest.mark.laboratory  # it waits for what quotas hold back
 def test_throttle_times_are_those_of_apache_kafka(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     runs: dict[str, list[list[int]]] = {}
     for kind in BROKERS:
@@ -178,6 +179,7 @@ QUOTAS: Sequence[tuple[Mapping[str, str | None], Mapping[str, float]]] = (
 
 
 @pytest.mark.parametrize("first", BROKERS)
+@pytest.mark.laboratory  # records of the metadata, which metadata_peer takes both ways
 def test_quotas_carry_over_on_one_folder_both_ways(kafka_tools: KafkaTools, tmp_path: Path, first: str) -> None:
     order = [first, *(kind for kind in BROKERS if kind != first), first]
     wanted = {frozenset(entity.items()): dict(ops) for entity, ops in QUOTAS if entity != {"client-id": "gone"}}

@@ -147,6 +147,7 @@ def test_every_page_over_a_folder(page: Any, fixture_4_3_1: KafkaFixture) -> Non
 
 
 @pytest.mark.compared
+@pytest.mark.laboratory  # the pages are those of a folder
 def test_every_page_over_a_broker(browser: Any, fixture_broker: Any) -> None:
     page = browser.new_page()
     with served(f"kafka://{fixture_broker.bootstrap_servers}") as address:
@@ -166,6 +167,7 @@ sink = [{ type = "console" }]
 """
 
 
+@pytest.mark.laboratory  # a browser; every_page_over_a_folder opens the pages
 def test_plots_over_time_and_pipelines(page: Any, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(JOB % fixture_4_3_1.log_dir, encoding="utf-8")
     kept, now = History(tmp_path / "history"), this_minute()

@@ -41,6 +41,7 @@ with odradek.consume(sys.argv[1], "events", **options) as consumer:
 """
 
 
+@pytest.mark.laboratory  # it kills
 def test_members_take_over_from_one_that_is_killed(
     any_broker: BrokerFactory, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:

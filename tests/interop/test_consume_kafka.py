@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.laboratory  # as the group of a reader of a broker
 def test_the_group_of_a_reader_of_a_brokers_folder(
     any_broker: BrokerFactory, kafka_tools: KafkaTools, writable_log_dir: Path, fixture_4_3_1: KafkaFixture
 ) -> None:

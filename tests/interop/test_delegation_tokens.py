@@ -90,6 +90,7 @@ def test_kafkas_tools_get_a_token_and_use_it(broker: Broker, kafka_tools: KafkaT
     until(lambda: token_id not in ask("--describe") or None)
 
 
+@pytest.mark.laboratory  # client programs
 def test_tokens_go_from_one_to_the_other(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     log_dir = tmp_path / "log-dir"
     made: dict[str, Token] = {}

@@ -54,6 +54,7 @@ def start_offsets(source: str, group: str) -> list[int]:
     return [one["start_offset"] for one in described(source)[group]["offsets"]]
 
 
+@pytest.mark.laboratory  # tools of Apache Kafka for each kind of group, a minute
 def test_groups_of_every_kind_beside_kafkas_tools(kafka_tools: KafkaTools, streams_jars: str, tmp_path: Path) -> None:
     broker = KafkaBroker(kafka_tools, tmp_path / "data", SETTINGS)
     with broker, every_group(broker, kafka_tools.classpath, streams_jars, broker.side) as kill:
@@ -72,6 +73,7 @@ def test_groups_of_every_kind_beside_kafkas_tools(kafka_tools: KafkaTools, strea
     _reset_and_delete(kafka_tools, broker)
 
 
+@pytest.mark.laboratory  # as above
 def test_share_groups_reset_in_a_folder_start_there_at_apache_kafka(
     kafka_tools: KafkaTools, kafka_groups: Path, tmp_path: Path
 ) -> None:

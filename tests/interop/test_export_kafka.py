@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import odradek
 from odradek.places.opening import open_place
 from odradek.records import Record
@@ -39,6 +41,7 @@ def seen(records: list[Record], topic: str) -> Any:
     return {row[1]: row for row in rows} if topic.startswith("compacted") else rows
 
 
+@pytest.mark.laboratory  # replay takes the same way
 def test_from_a_folder_of_kafka_to_a_broker_of_kafka_and_back(
     kafka_broker: Any, kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path: Path
 ) -> None:

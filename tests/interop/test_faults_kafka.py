@@ -56,6 +56,7 @@ def address(fixture_broker: KafkaBroker) -> str:
     return f"kafka://{fixture_broker.bootstrap_servers}"
 
 
+@pytest.mark.laboratory  # unit/cli has each fault
 def test_tail_and_grep(address: str, fixture_4_3_1: KafkaFixture) -> None:
     for flags, consumed in (((), fixture_4_3_1.consumed), (("--read-committed",), fixture_4_3_1.consumed_committed)):
         found: dict[str, list[int]] = {}

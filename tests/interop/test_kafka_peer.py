@@ -145,6 +145,7 @@ def test_a_tool_that_hangs_is_ended(kafka_tools: KafkaTools, broker_on_fixture: 
     assert kafka_tools.topics(broker_on_fixture.bootstrap_servers, "--list").check().stdout
 
 
+@pytest.mark.laboratory  # it kills
 def test_broker_keeps_acknowledged_records_over_kill_and_stop(
     kafka_tools: KafkaTools, kafka_broker: BrokerFactory
 ) -> None:

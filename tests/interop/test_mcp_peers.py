@@ -88,6 +88,7 @@ def url(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
+@pytest.mark.laboratory  # a client program
 def test_the_inspector_lists_and_calls_over_stdin_and_stdout(over_stdio: Inspector) -> None:
     # It judges the schemas, too: it would end with another code if a client could not take one.
     listed = over_stdio.run("tools/list", "--strict")["tools"]
@@ -96,6 +97,7 @@ def test_the_inspector_lists_and_calls_over_stdin_and_stdout(over_stdio: Inspect
     assert [one["untrusted"]["value"] for one in found["items"]] == ["v1"]
 
 
+@pytest.mark.laboratory  # a client program
 def test_the_inspector_drives_every_tool_over_http(over_stdio: Inspector, url: str, tmp_path: Path) -> None:
     by_http = Inspector(tmp_path, url, "--transport", "http", "--header", f"Authorization: Bearer {TOKEN}")
     for tool, arguments in CALLS.items():

@@ -151,6 +151,7 @@ def test_kafka_starts_on_a_folder_that_it_formatted_and_we_changed(every_kafka: 
 
 
 @pytest.mark.parametrize("state", ["log_dir", "log_dir_unclean"])
+@pytest.mark.laboratory  # take_over creates topics on either side
 def test_topics_of_ours_join_those_of_kafka(
     kafka_tools: KafkaTools, kafka_broker: BrokerFactory, fixture_4_3_1: KafkaFixture, tmp_path: Path, state: str
 ) -> None:

@@ -33,6 +33,7 @@ def logs_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.laboratory) for seed in range(1, 20))])
+@pytest.mark.laboratory  # a sample of random mixtures
 def test_a_start_leaves_the_same_of_them(kafka_tools: KafkaTools, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     mixtures = [mixture_of(f"t{number}", rng) for number in range(50)]

@@ -157,6 +157,7 @@ def test_apache_kafka_and_ours_take_turns_on_one_folder(kafka_tools: KafkaTools,
 
 @pytest.mark.skipif(SHARE_GROUP_HEARTBEAT not in ADVERTISED, reason="members cannot join share groups yet")
 @pytest.mark.parametrize("mode", ["auto", "sync", "async"])
+@pytest.mark.laboratory  # client programs
 def test_javas_share_consumer_gets_each_record_once(
     any_broker: BrokerFactory, kafka_tools: KafkaTools, mode: str
 ) -> None:

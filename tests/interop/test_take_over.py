@@ -464,6 +464,7 @@ def test_topics_come_grow_and_go_on_either_side(every_kafka: KafkaTools, tmp_pat
         check(logs, left)
 
 
+@pytest.mark.laboratory  # a lock; unit/storage has it
 def test_only_one_of_us_writes_at_a_time(every_kafka: KafkaTools, broker: KafkaBroker) -> None:
     def values(logs: LogDirectory, topic: str) -> list[bytes | None]:
         return [record.value for record in logs[topic, 0].read()]

@@ -56,6 +56,7 @@ def test_topic_that_does_not_exist(spark: SparkSession, fixture_broker: KafkaBro
         read(spark, fixture_broker, subscribe="no-such-topic").count()
 
 
+@pytest.mark.laboratory  # it kills
 def test_broker_killed_and_started_again_while_a_task_reads(
     spark: SparkSession, any_broker: BrokerFactory, writable_log_dir: Path, tmp_path: Path
 ) -> None:

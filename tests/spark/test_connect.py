@@ -88,6 +88,7 @@ class ConnectServer(Server):
             return connection.connect_ex(("127.0.0.1", self.port)) == 0
 
 
+@pytest.mark.laboratory  # a server of its own, a minute
 def test_frames_and_streams_work_over_spark_connect_and_pipelines_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     data = tmp_path / "data"

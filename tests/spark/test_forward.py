@@ -200,6 +200,7 @@ def test_forwards_records_of_any_size(
         require_same(found[partition], rows, f"partition {partition}")
 
 
+@pytest.mark.laboratory  # a setting of Apache Kafka
 def test_a_record_of_10_mb_is_forwarded_where_both_sides_allow_it(
     spark: SparkSession, any_broker: BrokerFactory, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:

@@ -211,8 +211,8 @@ def test_dead_letters_go_back_once_whatever_crashes(
 
 
 def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: SparkSession) -> None:
-    def letter(value: bytes, *of: bytes | None) -> odradek.Record:
-        return odradek.Record(b"k", value, headers=list(zip(NAMES, (*of, b"2", b"failed", b"numbers"), strict=True)))
+    def letter(value: bytes, *of: bytes | None, job: bytes = b"numbers") -> odradek.Record:
+        return odradek.Record(b"k", value, headers=list(zip(NAMES, (*of, b"2", b"failed", job), strict=True)))
 
     orders = b"orders"
     with odradek.open(folder / "dead") as logs:
@@ -222,6 +222,7 @@ def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: Spa
                 *(letter(b"no letter", *of) for of in ((b"\xff", b"0"), (orders, b"x"), (orders, b"99999999999"))),
                 *(letter(b"no letter", *of) for of in ((None, b"0"), (orders, None))),
                 odradek.Record(b"k", b"swapped", headers=[(name, b"numbers") for name in reversed(NAMES)]),
+                letter(b"of another", orders, b"0", job=b"\xff"),
                 letter(b"gone", b"gone", b"0"),
                 letter(b"gone", orders, b"7"),
                 letter(b"after", orders, b"1"),
@@ -239,7 +240,7 @@ def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: Spa
     assert re.search(r"there is no topic gone.*of dead letters that are sent back: --skip-invalid", ended.output)
     ended = CliRunner().invoke(main, [*replay, "--skip-invalid"])
     assert (ended.exit_code, back()) == (0, [b"before", b"after"]), ended.output
-    assert re.search(r"4 .* 1 .* 5 ", ended.output), ended.output
+    assert re.search(r"4 .* 2 .* 5 ", ended.output), ended.output
 
 
 def test_dead_letters_of_a_broker_are_counted_and_go_back(spark: SparkSession, tmp_path: Path) -> None:
@@ -316,6 +317,7 @@ def test_what_is_not_one_records_fault_is_an_error(folder: Path, spark: SparkSes
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("decorated", ["", "@udf('int')\n"], ids=["plain", "decorated"])
+@pytest.mark.laboratory  # unit/spark/test_told_function.py asks the same of the function
 def test_an_error_whose_text_cannot_be_sent(folder: Path, spark: SparkSession, decorated: str) -> None:
     """Spark's worker fails at a lone surrogate, and waits for the driver, which waits for the worker."""
     text = FUNCTIONS.replace('"nine is no number here"', 'value.decode() + "\\udcff"').replace(
@@ -479,6 +481,7 @@ def test_state_does_not_see_what_goes_to_the_dead_letters_once_whatever_crashes(
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("text", [JOB, STATEFUL], ids=["plain", "state"])
+@pytest.mark.laboratory  # five runs; unit/spark/test_planning.py has the rule
 def test_letters_of_a_log_that_was_cut(folder: Path, spark: SparkSession, text: str) -> None:
     """The new record at an offset whose letter is there already is another one; and the loss is told."""
     text = text.replace('subscribe = "orders"', 'subscribe = "orders"\nfailOnDataLoss = "false"')
@@ -505,6 +508,7 @@ def test_letters_of_a_log_that_was_cut(folder: Path, spark: SparkSession, text: 
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
+@pytest.mark.laboratory  # as what goes to the dead letters, by another decoder
 def test_state_does_not_see_values_that_cannot_be_decoded(folder: Path, spark: SparkSession, kind: str) -> None:
     (folder / "order.ddl").write_text("id INT", encoding="utf-8")
     (folder / "order.avsc").write_text(
@@ -543,6 +547,7 @@ def test_nothing_else_is_left_out_of_a_state(folder: Path, spark: SparkSession, 
 
 
 @pytest.mark.parametrize("target", ["folder", "broker"])
+@pytest.mark.laboratory  # a kind of what each_goes_to_the_dead_letters_once judges
 def test_what_fails_only_since_a_crash_has_a_letter_too(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:

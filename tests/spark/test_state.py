@@ -257,6 +257,7 @@ def test_totals_over_the_life_of_the_job(spark: SparkSession, tmp_path: Path, mo
     assert totals(tmp_path) == counted([*range(12), 13, 16])
 
 
+@pytest.mark.laboratory  # Spark's own join
 def test_a_join_with_a_static_table_a_transform_after_the_state_and_stop(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -454,6 +455,7 @@ def test_a_log_that_was_cut_goes_on_below_what_the_sink_has_of_it(spark: SparkSe
     assert totals(tmp_path) == counted([*range(10), 17, 19, 21, 20, 22])
 
 
+@pytest.mark.laboratory  # unit/spark/test_planning.py has the rule
 def test_a_run_after_a_cut_goes_on_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
     """Also if there is nothing to read then: until the log has grown past the position, all would be passed over."""
     work = job_whose_log_was_cut(tmp_path, spark)

@@ -116,6 +116,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.parametrize("transactional", ["false", "true"])
+@pytest.mark.laboratory  # a table of types; unit/spark has each
 def test_rows_of_any_kind(spark: SparkSession, place: Place, transactional: str, tmp_path: Path) -> None:
     rows = some_rows()
     frame = spark.createDataFrame(rows, ROW).repartition(4)
@@ -230,6 +231,7 @@ def test_a_plain_thread_that_asks_for_the_session_writes(spark: SparkSession, lo
         assert len(read_logs(logs)) == 1
 
 
+@pytest.mark.laboratory  # unit/spark/test_write_options.py has each
 def test_mistakes_are_told_before_anything_is_written(spark: SparkSession, log_dir: Path) -> None:
     path = str(log_dir)
     no_value = spark.sql("SELECT 'x' AS key")

@@ -187,6 +187,7 @@ def _told(one: ProducerSnapshotEntry) -> tuple[int, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.laboratory  # a size, no rule
 def test_ten_thousand_topics(leftovers_frozen: None, tmp_path: Path) -> None:
     with odradek.open(tmp_path / "one") as logs:
         logs.create_topic("t")

@@ -54,8 +54,8 @@ def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job
     """  # noqa: S608 - nothing of it is a user's
     shown = f"""
         SELECT count_if(odradek_has_place) AS `of this job`, count_if(NOT odradek_is_own) AS `of others, which stay`,
-               array_join(array_sort(collect_set(CAST(odradek_job AS STRING)) FILTER (WHERE NOT odradek_is_own)), ', ')
-                   AS `those jobs`,
+               array_join(array_sort(collect_set(make_valid_utf8(CAST(odradek_job AS STRING)))
+                                     FILTER (WHERE NOT odradek_is_own)), ', ') AS `those jobs`,
                count_if(odradek_is_own AND NOT odradek_has_place) AS `without a place, which stay`
         FROM {_LETTERS}
     """  # noqa: S608 - nothing of it is a user's
