@@ -19,16 +19,17 @@ Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.inspection.batches import Copies
+from odradek.inspection.batches import Copies, wrapper_length
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.records import BatchHeader
@@ -111,9 +112,9 @@ class OffsetOrder:
     Args:
         place: Where the segment lies.
         evidence: What its indexes say.
-        length_of: Returns how many offsets a wrapper (v0, v1) spans; None if its content is not looked at. Then its
-            last offset stands for all of them.
-        copies: The batches that have a copy before them, or offsets that no other has; none if None.
+        data: Its bytes. Where batches come late they are read again: for copies, and for who has which offsets.
+        reads_wrappers: Whether to read how many offsets a wrapper (v0, v1) spans. Otherwise its last offset stands for
+            all of them.
 
     Attributes:
         count: How many batches there were.
@@ -126,13 +127,15 @@ class OffsetOrder:
         self,
         place: SegmentPlace,
         evidence: IndexEvidence,
-        length_of: Callable[[BatchHeader], int | None] | None = None,
-        copies: Copies | None = None,
+        data: mmap.mmap | bytes = b"",
+        *,
+        reads_wrappers: bool = False,
     ) -> None:
         self._place = place
-        self._copies = Copies(place.path, b"") if copies is None else copies
+        self._data = data
+        self._copies = Copies(place.path, data)
         self._evidence = evidence
-        self._length_of = length_of
+        self._reads_wrappers = reads_wrappers
         expected = place.base_offset if place.expected is None else place.expected
         self.next_offset = max(place.base_offset, expected)
         self.end_offset = self.next_offset
@@ -219,7 +222,7 @@ class OffsetOrder:
         after_loss = bool(queue) and isinstance(queue[-1], Damage)
         start, is_exact = header.base_offset, True
         if header.is_wrapper:
-            length = None if self._length_of is None else self._length_of(header)
+            length = wrapper_length(self._data, header) if self._reads_wrappers else None
             start, is_exact = header.next_offset - (length or 1), length is not None
         return _Span(header, start, header.next_offset, is_exact=is_exact, after_loss=after_loss)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from odradek.errors import FormatError
-from odradek.inspection.batches import Copies, batches_and_damage, wrapper_length
+from odradek.inspection.batches import batches_and_damage, wrapper_length
 from odradek.inspection.finding import Finding
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, find_end
@@ -159,8 +159,7 @@ def _placed(segment: LiveSegment, data: mmap.mmap | bytes, following: int, *, is
     place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=is_dense)
     evidence = IndexEvidence.beside(segment.path, segment.base_offset)
     try:
-        copies = Copies(segment.path, data)
-        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header), copies)
+        order = OffsetOrder(place, evidence, data, reads_wrappers=True)
         items = order.batches(batches_and_damage(segment.path, data))
         return max((item.next_offset for item in items if isinstance(item, BatchHeader)), default=0)
     finally:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from odradek.errors import FormatError, OdradekError
-from odradek.inspection.batches import Copies, active_batches, batches_and_damage, without_sign, wrapper_length
+from odradek.inspection.batches import active_batches, batches_and_damage, without_sign
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, live_segments
@@ -212,7 +212,7 @@ class PartitionSalvage:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
         with _readable(path) as data:
             evidence = IndexEvidence.beside(path, base_offset)
-            order = OffsetOrder(place, evidence)
+            order = OffsetOrder(place, evidence, data)
             view = memoryview(data)
             writer: SalvagedSegment | None = None
             try:
@@ -308,8 +308,7 @@ class PartitionSalvage:
         """Add the batches of a segment; yield what is lost, with the range of offsets that it had."""
         place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=self._is_dense, ends=self._ends)
         evidence = IndexEvidence.beside(segment.path, segment.base_offset)
-        copies = Copies(segment.path, data)
-        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header), copies)
+        order = OffsetOrder(place, evidence, data, reads_wrappers=True)
         end, damages = segment.base_offset, list[Damage]()
         try:
             for item in self._sound(order, place, data):

@@ -11,12 +11,10 @@ from typing_extensions import Buffer
 
 from odradek.errors import FormatError
 from odradek.inspection.batches import (
-    Copies,
     RecordCheck,
     active_batches,
     batches_and_damage,
     damage_finding,
-    wrapper_length,
 )
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
@@ -110,8 +108,7 @@ class SegmentCheck:
             file.path, file.base_offset, file.next_base_offset, log.next_offset, log.after_loss, log.is_dense, log.ends
         )
         evidence = IndexEvidence.beside(file.path, file.base_offset)
-        length_of = (lambda header: wrapper_length(data, header)) if log.decode else None
-        order = OffsetOrder(place, evidence, length_of, Copies(file.path, data))
+        order = OffsetOrder(place, evidence, data, reads_wrappers=log.decode)
         if file.next_base_offset is None:
             items = active_batches(file.path, data, is_preallocated=log.is_preallocated)
         else:
