@@ -214,6 +214,16 @@ def test_a_damaged_segment_that_is_to_replace_another_takes_nothing_from_it(tmp_
         assert {path: path.read_bytes() for path in before} == before
 
 
+def test_what_a_damaged_segment_is_to_replace_has_all_records(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", {0: [(0, 3)], 3: [(3, 3)], 6: [(6, 3)]})
+    compacted = [build_batch([record(start)], base_offset=start, last_offset=start + 2) for start in (0, 3, 6)]
+    damaged = bytearray(b"".join(compacted))
+    damaged[V2_HEADER_BYTES + 3] ^= 1
+    (folder / f"{0:020d}.log.swap").write_bytes(damaged)
+    salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(9))
+
+
 def test_a_tail_goes_on_behind_what_contradicts_the_batches_before_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", {0: [(0, 5)]})
     path = folder / "00000000000000000000.log"

@@ -281,8 +281,9 @@ class PartitionSalvage:
                 stack.callback(views[-1].release)
                 lost += self._collect(number, segment, data, following, batches)
                 self._result.segments += 1
-            # Of two copies, of which compaction has emptied one, the other has the records.
-            batches.sort(key=lambda batch: (batch.start, not batch.header.records_count, batch.number))
+            # Of two copies, of which compaction has emptied one, or taken some of the records, the other has them all.
+            is_swap = [segment.path.suffix == SWAP_SUFFIX for segment in chain]
+            batches.sort(key=lambda one: (one.start, not one.header.records_count, is_swap[one.number], one.number))
             if batches:
                 self._lost_before(batches[0].start)
             kept = self._write_in_order(chain, views, batches, is_last=following is None)
