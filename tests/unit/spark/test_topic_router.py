@@ -57,3 +57,11 @@ def test_a_row_that_no_record_can_hold_has_no_target() -> None:
                 "its timestamp is negative, and no record of Kafka's is from before 1970": [0, 6],
                 "a header of it is null, or has no name": [1, 5],
             }
+
+
+def test_no_row_goes_to_a_topic_of_coordinators() -> None:
+    names = ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "t"]
+    router = SinkRouter(TopicSinkSpec(None, {}, topic_column="target"), lambda _: 1)
+    found = list(router.route(pa.record_batch({"target": names}), 0))
+    assert [to.target for to in found] == [None, None, None, None, TopicPartition("t", 0)]
+    assert "only coordinators write to it" in found[0].reason

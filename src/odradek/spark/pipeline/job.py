@@ -56,6 +56,7 @@ from odradek.spark.pipeline.sink_specs import (
 )
 from odradek.spark.pipeline.state_spec import WATERMARK_KEY, StateSpec
 from odradek.spark.pipeline.value_format import RECORDS_VIEW, ValueFormat
+from odradek.storage.names import is_internal
 
 _PORTS = {"kafka": "9092", "redis": "6379", "zookeeper": "2181"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -512,6 +513,8 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
     if isinstance(sink, PythonSinkSpec | SparkSinkSpec):
         return
     if isinstance(sink, TopicSinkSpec):
+        if sink.topic is not None and is_internal(sink.topic):
+            raise JobError(f"{sink.topic} is internal, and only coordinators write to it", f"{key}.topic")
         if sink.on_held not in ("error", "skip", "replay"):
             raise JobError(f"error, skip or replay, not {sink.on_held!r}", f"{key}.on_held")
         if sink.on_invalid not in ("error", "skip", "dead-letter"):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from odradek.records.header import NO_TIMESTAMP
 from odradek.spark.partitioning import key_partitions
 from odradek.spark.pipeline.sink_specs import TopicSinkSpec
-from odradek.storage.names import TopicPartition, invalid_topic_name_reason
+from odradek.storage.names import TopicPartition, invalid_topic_name_reason, is_internal
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _NEGATIVE = "its timestamp is negative, and no record of Kafka's is from before 1970"
@@ -82,6 +82,10 @@ class SinkRouter:
             if topic is None or count is None:
                 reason = f"its {self._spec.topic_column} is null" if topic is None else f"there is no topic {topic}"
                 yield Routed(None, numbers, reason)
+                continue
+            if is_internal(topic):
+                # What coordinators keep there, and what they cannot read ends all groups of the partition.
+                yield Routed(None, numbers, f"the topic {topic} is internal, and only coordinators write to it")
                 continue
             targets = self._partitions_of(rows.take(numbers), source_partition, count)
             for target in pc.unique(targets).to_pylist():
