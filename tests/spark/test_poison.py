@@ -241,6 +241,13 @@ def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: Spa
     ended = CliRunner().invoke(main, [*replay, "--skip-invalid"])
     assert (ended.exit_code, back()) == (0, [b"before", b"after"]), ended.output
     assert re.search(r"4 .* 2 .* 5 ", ended.output), ended.output
+    # Nor do letters that retention has taken.
+    with odradek.open(folder / "dead") as logs:
+        log = logs["failed", 0]
+        log.append([letter(b"taken", orders, b"1"), letter(b"kept", orders, b"1")])
+        log.delete_records(log.log_end_offset - 1)
+    ended = CliRunner().invoke(main, replay)
+    assert (ended.exit_code, back()) == (0, [b"before", b"after", b"kept"]), ended.output
 
 
 def test_dead_letters_of_a_broker_are_counted_and_go_back(spark: SparkSession, tmp_path: Path) -> None:
