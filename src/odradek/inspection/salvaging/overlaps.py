@@ -27,7 +27,7 @@ from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
 from odradek.records import BatchHeader
 from odradek.records.scan import scan_batches
 from odradek.storage.names import SWAP_SUFFIX
-from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
+from odradek.storage.segment.batch_reader import BatchReader, is_damaged, mapped
 
 
 @dataclass(slots=True)
@@ -97,18 +97,16 @@ def with_replaced(folder: PartitionFolder, segments: list[LiveSegment]) -> list[
         segments: The segments of its log.
     """
     swapped = [segment for segment in segments if segment.path.suffix == SWAP_SUFFIX]
-    if not any(map(_is_damaged, swapped)):
+    if not any(map(_may_lack_records, swapped)):
         return segments
     known = {segment.path for segment in segments}
     replaced = [LiveSegment(file.path, file.base_offset) for file in folder.segments if file.path not in known]
-    # Of the same base offset the replaced one, which has all records, comes first.
     return sorted([*replaced, *segments], key=lambda segment: segment.base_offset)
 
 
-def _is_damaged(segment: LiveSegment) -> bool:
+def _may_lack_records(segment: LiveSegment) -> bool:
     try:
-        with mapped(segment.path) as data:
-            return any(isinstance(item, Damage) for item in batches_and_damage(segment.path, data))
+        return is_damaged(segment.path)
     except (FormatError, OSError):
         return True
 

@@ -47,6 +47,7 @@ from odradek.spark.pipeline.job_file import JobEntry, located, read_entries, rea
 from odradek.spark.pipeline.job_reader import DEFAULT_NAME
 from odradek.spark.pipeline.restarts import Restart
 from odradek.spark.pipeline.sink_specs import (
+    IS_INTERNAL,
     ConsoleSinkSpec,
     ParquetSinkSpec,
     PythonSinkSpec,
@@ -514,7 +515,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         return
     if isinstance(sink, TopicSinkSpec):
         if sink.topic is not None and is_internal(sink.topic):
-            raise JobError(f"{sink.topic} is internal, and only coordinators write to it", f"{key}.topic")
+            raise JobError(f"{sink.topic} {IS_INTERNAL}", f"{key}.topic")
         if sink.on_held not in ("error", "skip", "replay"):
             raise JobError(f"error, skip or replay, not {sink.on_held!r}", f"{key}.on_held")
         if sink.on_invalid not in ("error", "skip", "dead-letter"):

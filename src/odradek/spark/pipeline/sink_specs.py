@@ -24,6 +24,8 @@ from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
 
 LETTERS_VIEW = "odradek_dead_letters"
 """The view of the records that are sent to the dead letters."""
+IS_INTERNAL = "is internal, and only coordinators write to it"
+"""Why no sink writes to a topic, after its name."""
 ORIGIN_COLUMNS = ("topic", "partition", "offset")
 """The columns that say which record of the source a row comes from."""
 TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from odradek.records.header import NO_TIMESTAMP
 from odradek.spark.partitioning import key_partitions
-from odradek.spark.pipeline.sink_specs import TopicSinkSpec
+from odradek.spark.pipeline.sink_specs import IS_INTERNAL, TopicSinkSpec
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason, is_internal
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -85,7 +85,7 @@ class SinkRouter:
                 continue
             if is_internal(topic):
                 # What coordinators keep there, and what they cannot read ends all groups of the partition.
-                yield Routed(None, numbers, f"the topic {topic} is internal, and only coordinators write to it")
+                yield Routed(None, numbers, f"the topic {topic} {IS_INTERNAL}")
                 continue
             targets = self._partitions_of(rows.take(numbers), source_partition, count)
             for target in pc.unique(targets).to_pylist():

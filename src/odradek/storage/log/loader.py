@@ -23,7 +23,6 @@ from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
-from odradek.records.scan import scan_batches
 from odradek.storage.files import TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.formats.time_index import TimestampOffset
@@ -53,7 +52,7 @@ from odradek.storage.names import (
     segment_file_name,
 )
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
-from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
+from odradek.storage.segment.batch_reader import BatchReader, Damage, is_damaged, mapped
 from odradek.storage.segment.segment import Segment, SegmentEnd
 from odradek.storage.segment.segment_split import parts_of, split_segment
 from odradek.storage.segment.segment_swap import replaced_offsets
@@ -196,7 +195,7 @@ class LogLoader:
             replaced = replaced_offsets(new)
             for segment in new:
                 segment.close()
-            damaged = next((segment.path for segment in new if _is_damaged(segment.path)), None)
+            damaged = next((segment.path for segment in new if is_damaged(segment.path)), None)
             which = "" if damaged is None else f", of which {damaged.name} is damaged"
             for named, name in listed:
                 if not named.suffix.endswith(SWAP_SUFFIX) and named.base_offset in replaced:
@@ -486,11 +485,3 @@ class LogLoader:
                 replay_producers(segment, producers, begin, end_offset, is_last=is_last)
         producers.map_end_offset = end_offset
         producers.take_snapshot()
-
-
-def _is_damaged(path: Path) -> bool:
-    with mapped(path) as data:
-        scan = scan_batches(data, path=path)
-        for _ in scan:
-            pass
-        return scan.damage is not None

@@ -91,6 +91,20 @@ def mapped(path: Path, most_bytes: int | None = None) -> Iterator[mmap.mmap | by
                 data.close()
 
 
+def is_damaged(path: Path) -> bool:
+    """Whether a file has bytes that are no sound batch.
+
+    Raises:
+        FormatError: It is not a regular file.
+        OSError: It cannot be read.
+    """
+    with mapped(path) as data:
+        scan = scan_batches(data, path=path)
+        for _ in scan:
+            pass
+        return scan.damage is not None
+
+
 @contextmanager
 def suppress_exported_pointers() -> Iterator[None]:
     """Suppress the error of closing a mapping that is still in use."""
