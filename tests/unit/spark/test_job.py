@@ -174,6 +174,21 @@ def test_a_sink_that_would_forward_its_own_records_is_refused(tmp_path: Path) ->
         Job(assigned, store, (TopicSinkSpec("a", {"bootstrap.servers": there}),), name="j")
 
 
+def test_no_job_writes_to_a_topic_of_coordinators() -> None:
+    internal = "__transaction_state"
+    sink, letters = TopicSinkSpec("t", {}), TopicSinkSpec(internal, {})
+    puts_aside: dict[str, Any] = {"on_invalid": "dead-letter"}
+    told = f"{internal} is internal, and only coordinators write to it"
+    for key, sinks, options in (
+        ("sink[0].topic", (replace(sink, topic=internal),), {}),
+        ("sink[0].dead_letter_topic", (replace(sink, dead_letter_topic=internal, **puts_aside),), {}),
+        ("dead_letters.topic", (sink,), {"dead_letters": letters, **puts_aside}),
+    ):
+        with pytest.raises(JobError) as error:
+            Job({"path": "data", "subscribe": "a"}, "file:///offsets.json", sinks, name="j", **options)
+        assert (error.value.reason, error.value.key) == (told, key)
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("scheme", ["", "file:", "file://", "FILE:"])
 @pytest.mark.parametrize("option", ["path", "Path"])

@@ -169,6 +169,8 @@ class Job:
             raise JobError(f"error, skip or dead-letter, not {self.on_invalid!r}", "on_invalid")
         if (self.dead_letters is None) is (self.on_invalid == "dead-letter"):
             raise JobError('a topic for on_invalid = "dead-letter", and for nothing else', "dead_letters")
+        if self.dead_letters is not None:
+            _check_topics(self.dead_letters, "dead_letters")
         if self.dead_letters is not None and self.name == DEFAULT_NAME:
             raise JobError(f"a job with dead letters needs a name of its own, not {DEFAULT_NAME!r}", "name")
 
@@ -503,6 +505,13 @@ def _is_taken(name: str, views: set[str]) -> bool:
     return name.lower() in {view.lower() for view in views}
 
 
+def _check_topics(sink: TopicSinkSpec, key: str) -> None:
+    """Refuse a sink that would write records or letters to an internal topic."""
+    for option, topic in (("topic", sink.topic), ("dead_letter_topic", sink.dead_letter_topic)):
+        if topic is not None and is_internal(topic):
+            raise JobError(f"{topic} {IS_INTERNAL}", f"{key}.{option}")
+
+
 def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
     """Fail if a sink contradicts itself or the views before it; add its own view, if it has one, to those."""
     if isinstance(sink, ConsoleSinkSpec):
@@ -514,8 +523,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
     if isinstance(sink, PythonSinkSpec | SparkSinkSpec):
         return
     if isinstance(sink, TopicSinkSpec):
-        if sink.topic is not None and is_internal(sink.topic):
-            raise JobError(f"{sink.topic} {IS_INTERNAL}", f"{key}.topic")
+        _check_topics(sink, key)
         if sink.on_held not in ("error", "skip", "replay"):
             raise JobError(f"error, skip or replay, not {sink.on_held!r}", f"{key}.on_held")
         if sink.on_invalid not in ("error", "skip", "dead-letter"):
