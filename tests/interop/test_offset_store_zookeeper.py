@@ -122,8 +122,14 @@ def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer
         write(99)
         assert store.load().offset(EVENTS_0) == 99
         if text:
-            then.ensure_path(f"{chroot}/consumers/events/lock")
+            then.ensure_path(f"{chroot}/consumers/events/0")
             assert store.load().offset(EVENTS_0) == 99
+            # What is below it is older than a text that somebody has spoilt.
+            then.set(f"{chroot}/consumers/events", b"0:9x,1:4")
+            with pytest.raises(OffsetStoreError, match="0:9x"):
+                store.load()
+            then.set(f"{chroot}/consumers/events", b"2001:db8::1")
+            store.load()
 
 
 @pytest.mark.parametrize("path", ["/shown/orders/0", "/consumers/shown/offsets/orders/0"])

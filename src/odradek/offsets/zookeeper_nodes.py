@@ -12,6 +12,7 @@ The address is `zookeeper://[user:password@]host:port[,host:port][/chroot]?node=
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,6 +22,9 @@ from odradek.offsets.store import Position, StoreAddress
 from odradek.offsets.topic_keys import TOPIC, OffsetText, check_topics, keys_by_topic, parse_text, take_topics
 from odradek.offsets.zookeeper import ZooKeeperOffsetStore, got, node_name
 from odradek.storage.names import TopicPartition
+
+# What begins as a text of offsets does, and is none: an IPv6 address goes on with a colon.
+_LIKE_OFFSETS = re.compile(rb'\s*(\{\s*"[0-9]+"|[0-9]+:[^:]*(,|$))')
 
 
 class ZooKeeperNodesStore(ZooKeeperOffsetStore):
@@ -82,7 +86,7 @@ class ZooKeeperNodesStore(ZooKeeperOffsetStore):
         try:
             return parse_text(node[0], f"{self.address}: {self._topics[topic]}"), node[1].version
         except OffsetStoreError:
-            if node[1].numChildren:
-                # Some programs leave something in the nodes above those of partitions.
+            if node[1].numChildren and not _LIKE_OFFSETS.match(node[0]):
+                # Some programs leave something in the nodes above those of partitions, such as their own address.
                 return None, -1
             raise
