@@ -15,6 +15,18 @@ from odradek.storage.regular_files import file_size
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
+def index_path(segment: Path, base_offset: int, suffix: str) -> Path:
+    """Return the index of a segment that has a suffix, also in the middle of a compaction that replaces the segment.
+
+    Then `.log.swap` is the new one, and `.index.swap` its index; the segment gets its final name first.
+    """
+    marked = segment.name.partition(names.LOG_SUFFIX)[2]
+    path = segment.with_name(names.segment_file_name(base_offset, suffix + marked))
+    swapped = path.with_name(path.name + names.SWAP_SUFFIX)
+    is_late = not marked and swapped.exists() and not segment.with_name(segment.name + names.SWAP_SUFFIX).exists()
+    return swapped if is_late else path
+
+
 def offset_index_beside(segment: Path, base_offset: int) -> OffsetIndex | None:
     """Return the offset index of a segment; None if there is none that can be read."""
     return _open(OffsetIndex, segment, base_offset, names.INDEX_SUFFIX)
@@ -50,9 +62,7 @@ def checked_index(kind: type[Index], path: Path, base_offset: int, found: list[F
 
 
 def _open(kind: type[Index], segment: Path, base_offset: int, suffix: str) -> Index | None:
-    # While a compaction replaces a segment, .log.swap has the new one, and .index.swap its index.
-    marked = segment.name.partition(names.LOG_SUFFIX)[2]
-    path = segment.with_name(names.segment_file_name(base_offset, suffix + marked))
+    path = index_path(segment, base_offset, suffix)
     try:
         # Raises if this is not a regular file: opening a FIFO as an index would wait for ever.
         file_size(path)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import odradek
+from odradek.inspection import verify
 from odradek.inspection.indexes import offset_index_beside
 from odradek.records import Record
 
@@ -29,3 +31,9 @@ def test_a_segment_that_is_being_swapped_in_has_an_index_of_its_own(tmp_path: Pa
     assert found is not None
     assert found.count == count
     found.close()
+    # The segment has its final name, and the index has not; the one beside it is that of the segment that was replaced.
+    swapped.rename(path)
+    path.with_suffix(".index").write_bytes(struct.pack(">4i", 5, 300, 90, 90_000))
+    assert list(verify(tmp_path)) == []
+    path.with_suffix(".index.swap").unlink()
+    assert {finding.kind.name for finding in verify(tmp_path)} == {"INDEX"}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.inspection.finding import Finding, FindingKind, together
-from odradek.inspection.indexes import checked_index
+from odradek.inspection.indexes import checked_index, index_path
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
@@ -40,7 +40,7 @@ class OffsetIndexCheck:
 
     def __init__(self, file: LogFile, *, is_dense: bool) -> None:
         self._is_dense = is_dense
-        self._path = file.sibling(names.INDEX_SUFFIX)
+        self._path = index_path(file.path, file.base_offset, names.INDEX_SUFFIX)
         self._found: list[Finding] = []
         self._next = 0
         self._passed: deque[_Passed] = deque()

@@ -20,7 +20,13 @@ from odradek.inspection.verification.segment import LogProgress, SegmentCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts
 from odradek.messages.uuids import format_uuid
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, SWAP_SUFFIX, raft_snapshot_file_name
+from odradek.storage.names import (
+    CLUSTER_METADATA_TOPIC,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    raft_snapshot_file_name,
+)
 
 
 class PartitionCheck:
@@ -184,6 +190,9 @@ class PartitionCheck:
             # If there is no segment at all, that is reported already.
             return
         known = {segment.base_offset for segment in self._segments}
+        # A segment that compaction removes is renamed before its indexes.
+        removed = map(classify, self._folder.path.glob(f"*{LOG_SUFFIX}{DELETED_SUFFIX}"))
+        known |= {file.base_offset for file in removed if file is not None}
         for file in self._folder.files:
             if file.kind not in INDEX_KINDS or file.base_offset in known | self._lost_segments:
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.inspection.finding import Finding, FindingKind, together
-from odradek.inspection.indexes import checked_index
+from odradek.inspection.indexes import checked_index, index_path
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
@@ -22,7 +22,7 @@ class TimeIndexCheck:
     """Is given the batches of a segment, and what was lost between them, then asked what is wrong."""
 
     def __init__(self, file: LogFile) -> None:
-        self._path = file.sibling(names.TIME_INDEX_SUFFIX)
+        self._path = index_path(file.path, file.base_offset, names.TIME_INDEX_SUFFIX)
         self._found: list[Finding] = []
         self._next = 0
         self._greatest = -1

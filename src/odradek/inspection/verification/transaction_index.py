@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import read_transaction_index
 from odradek.inspection.finding import Finding, FindingKind, dangling, unreadable
+from odradek.inspection.indexes import index_path
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.producer_ledger import EndedTransaction, ProducerLedger
 from odradek.records import BatchHeader
@@ -58,7 +59,8 @@ class TransactionIndexCheck:
     """Is given the markers of a segment, and what was lost between its batches, then asked what is wrong."""
 
     def __init__(self, file: LogFile, ledger: ProducerLedger, doubts: StableOffsetDoubts) -> None:
-        self._file = LogFile(file.sibling(names.TRANSACTION_INDEX_SUFFIX), FileKind.TRANSACTION_INDEX, file.base_offset)
+        path = index_path(file.path, file.base_offset, names.TRANSACTION_INDEX_SUFFIX)
+        self._file = LogFile(path, FileKind.TRANSACTION_INDEX, file.base_offset)
         self._ledger = ledger
         self._doubts = doubts
         self._found: list[Finding] = []
