@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
-from operator import itemgetter
+from collections.abc import Iterator
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -59,7 +56,23 @@ def _is_zero(data: mmap.mmap | bytes, position: int) -> bool:
     return all(not any(data[start : start + _CHUNK_BYTES]) for start in range(position, len(data), _CHUNK_BYTES))
 
 
-def without_sign(data: mmap.mmap | bytes, damage: Damage) -> BatchHeader | None:
+def salvageable(
+    path: Path, data: mmap.mmap | bytes, *, is_last: bool, is_preallocated: bool = False
+) -> Iterator[BatchHeader | Damage]:
+    """Yield the batches of a segment, also those whose base offset is negative by one bit, and the damage between.
+
+    Args:
+        path: The file.
+        data: Its bytes.
+        is_last: Whether it is the log's last segment, which a program may be writing to.
+        is_preallocated: Whether zeros at the end of the last one are preallocated space, and not damage.
+    """
+    items = active_batches(path, data, is_preallocated=is_preallocated) if is_last else batches_and_damage(path, data)
+    for item in items:
+        yield (_without_sign(data, item) or item) if isinstance(item, Damage) else item
+
+
+def _without_sign(data: mmap.mmap | bytes, damage: Damage) -> BatchHeader | None:
     """Return the batch that bytes are whose base offset is negative: without that bit it is one; None if it is not.
 
     No checksum covers the base offset, and no log has a negative one.
@@ -86,7 +99,7 @@ def wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
 
 
 class Copies:
-    """Which batches of a file have a copy before them, and which lie where no other does.
+    """Which batches of a file have a copy before them.
 
     The file is read when this is asked for the first time.
 
@@ -97,87 +110,26 @@ class Copies:
 
     def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
         self._path, self._data = path, data
-        self._first: dict[tuple[int, int, int], int] = {}
-        self._alone: set[int] | None = None
-        # The offsets of batches that start below ones before them, as ranges that do not touch.
-        self._late: list[tuple[int, int]] = []
+        self._first: dict[tuple[int, int, int], int] | None = None
 
     def __contains__(self, header: object) -> bool:
         if not isinstance(header, BatchHeader):
             return False
-        self._read()
-        return self._first.get(header.identity, header.position) < header.position
-
-    def is_alone(self, header: BatchHeader) -> bool:
-        """Whether a batch that starts below one before it has offsets of which no other batch has records."""
-        return header.position in self._read()
-
-    def is_taken(self, start: int, end: int) -> bool:
-        """Whether batches that start below ones before them have some of these offsets."""
-        self._read()
-        number = bisect_right(self._late, start, key=itemgetter(1))
-        return number < len(self._late) and self._late[number][0] < end
-
-    def _read(self) -> set[int]:
-        if self._alone is None:
+        if self._first is None:
             # Only of batches that start below others something is kept, for there are millions.
-            end, below = 0, list[tuple[int, int, int]]()
-            again = set[tuple[int, int, int]]()
+            end, again = 0, set[tuple[int, int, int]]()
             for item in self._batches():
                 if item.base_offset < end:
                     again.add(item.identity)
-                    below.append((item.base_offset, item.next_offset, item.position))
                 end = max(end, item.next_offset)
-            below.sort()
-            for start, stop, _ in below:
-                if self._late and start <= self._late[-1][1]:
-                    start, stop = self._late[-1][0], max(stop, self._late.pop()[1])
-                self._late.append((start, stop))
-            apart = _Apart(below)
+            self._first = {}
             for item in self._batches() if again else ():
                 if item.identity in again:
                     self._first.setdefault(item.identity, item.position)
-                # Of two copies, of which compaction has emptied one, the other has the records.
-                if item.records_count:
-                    apart.add(item)
-            self._alone = apart.alone()
-        return self._alone
+        return self._first.get(header.identity, header.position) < header.position
 
     def _batches(self) -> Iterator[BatchHeader]:
         return (item for item in batches_and_damage(self._path, self._data) if isinstance(item, BatchHeader))
-
-
-class _Apart:
-    """Which of some batches share no offset with another one.
-
-    Args:
-        batches: The start, the end and the position of each, sorted.
-    """
-
-    def __init__(self, batches: Iterable[tuple[int, int, int]]) -> None:
-        self._batches: list[tuple[int, int, int]] = []
-        end = -1
-        for batch in batches:
-            if batch[0] >= end:
-                self._batches.append(batch)
-            elif self._batches and batch[0] < self._batches[-1][1]:
-                # It was the last one that was apart, and is not.
-                self._batches.pop()
-            end = max(end, batch[1])
-        self._positions = {position for _, _, position in self._batches}
-        # How many more, or fewer, batches share offsets with each one than with the one before it.
-        self._changes = [0] * (len(self._batches) + 1)
-
-    def add(self, header: BatchHeader) -> None:
-        """Note a batch of the file."""
-        if header.position not in self._positions:
-            self._changes[bisect_right(self._batches, header.base_offset, key=itemgetter(1))] += 1
-            self._changes[bisect_left(self._batches, header.next_offset, key=itemgetter(0))] -= 1
-
-    def alone(self) -> set[int]:
-        """Return the positions of those that no batch shares offsets with."""
-        shared = accumulate(self._changes)
-        return {position for (_, _, position), count in zip(self._batches, shared, strict=False) if not count}
 
 
 def damage_finding(damage: Damage) -> Finding:

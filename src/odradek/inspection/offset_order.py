@@ -10,8 +10,7 @@ checked against the right offset.
 
     gap         offsets that are missing: normal in a compacted log, a loss in any other
     misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
-    filling     a batch that starts below, where offsets could not be read or no other batch has them: the next ones go
-                on as if it were not there
+    filling     a batch that starts below, where offsets could not be read: the next ones go on as if it were not there
     going back  batches that start again below offsets that were there: the next ones are checked against these
 
 Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
@@ -37,6 +36,29 @@ from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.segment.batch_reader import Damage
 
 _OFFSET_BITS = 63
+
+
+def flipped_offsets(offset: int, lowest: int, highest: int) -> list[int]:
+    """Return the offsets between two bounds, both included, that differ from another one by one bit."""
+    flips = (offset ^ (1 << bit) for bit in range(_OFFSET_BITS))
+    return [flipped for flipped in flips if lowest <= flipped <= highest]
+
+
+def misfit(header: BatchHeader, start: int, lower: int, upper: int | None, right: int | None) -> str:
+    """Return what is wrong with a batch's offsets.
+
+    Args:
+        header: The batch.
+        start: Its first offset.
+        lower: The offset after those before it.
+        upper: The first one of those after it; None if there are none.
+        right: The offset that it should start at; None if that cannot be told.
+    """
+    end = header.next_offset
+    offsets = f"offset {header.base_offset} does" if end - start == 1 else f"offsets {start} to {end - 1} do"
+    where = f"after {lower - 1}" + ("" if upper is None else f" and before {upper}")
+    told = "" if right is None else f": the base offset should be {right}"
+    return f"{offsets} not fit {where}{told}"
 
 
 class Lost(NamedTuple):
@@ -112,7 +134,7 @@ class OffsetOrder:
     Args:
         place: Where the segment lies.
         evidence: What its indexes say.
-        data: Its bytes. Where batches come late they are read again: for copies, and for who has which offsets.
+        data: Its bytes. Where batches start again below others they are read again, for copies.
         reads_wrappers: Whether to read how many offsets a wrapper (v0, v1) spans. Otherwise its last offset stands for
             all of them.
 
@@ -247,15 +269,8 @@ class OffsetOrder:
         upper = next((other.start for other in following if other.verdict is _Verdict.GOOD), None)
         start = span.start
         if span.verdict is _Verdict.MISPLACED:
-            is_alone = span.start >= self._place.base_offset and self._copies.is_alone(header)
-            # Where no offset may be missing, a batch whose offsets are has come late.
-            fitting = None if is_alone and self._place.is_dense else self._fitting(span, header, upper)
-            if fitting is not None and self._copies.is_taken(fitting, fitting + span.length):
-                # A batch that comes late has these offsets. So this one keeps its own, unless they are others' as well.
-                fitting = None
-                if self.next_offset <= span.start and span.end - self._place.base_offset <= MAX_RELATIVE_OFFSET:
-                    span.verdict = _Verdict.GOOD
-            elif fitting is None and (is_alone or self._is_in_hole(span)):
+            fitting = self._fitting(span, header, upper)
+            if fitting is None and self._is_in_hole(span):
                 span.verdict = _Verdict.FILLS_HOLE
         else:
             fitting = None
@@ -357,8 +372,7 @@ class OffsetOrder:
     def _flips(self, span: _Span, lower: int, upper: int | None) -> list[int]:
         """Return the offsets between two bounds that differ from a batch's by one bit."""
         highest = (self._place.base_offset + MAX_RELATIVE_OFFSET + 1 if upper is None else upper) - span.length
-        flips = (span.start ^ (1 << bit) for bit in range(_OFFSET_BITS))
-        return [offset for offset in flips if lower <= offset <= highest]
+        return flipped_offsets(span.start, lower, highest)
 
     # -- where it belongs
 
@@ -423,9 +437,5 @@ class OffsetOrder:
         return Finding(self._place.path, position, FindingKind.GAP, reason)
 
     def _misplaced(self, span: _Span, header: BatchHeader, upper: int | None, fitting: int | None) -> Finding:
-        offsets = (
-            f"offset {header.base_offset} does" if span.length == 1 else f"offsets {span.start} to {span.end - 1} do"
-        )
-        where = f"after {self.next_offset - 1}" + ("" if upper is None else f" and before {upper}")
-        right = "" if fitting is None else f": the base offset should be {fitting}"
-        return Finding(self._place.path, header.position, FindingKind.ORDER, f"{offsets} not fit {where}{right}")
+        reason = misfit(header, span.start, self.next_offset, upper, fitting)
+        return Finding(self._place.path, header.position, FindingKind.ORDER, reason)

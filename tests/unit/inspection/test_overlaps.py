@@ -48,6 +48,16 @@ def write(root: Path, segments: Mapping[int, Sequence[Batch]]) -> Path:
     return folder
 
 
+def write_topic(root: Path, segments: Mapping[int, bytes], policy: str = "delete") -> None:
+    """Write the segments of a topic whose settings are known; records are missing only where compaction removes any."""
+    with odradek.open(root) as logs:
+        logs.create_topic("t", config={"cleanup.policy": policy})
+    for path in (root / "t-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    for base_offset, data in segments.items():
+        (root / "t-0" / f"{base_offset:020d}.log").write_bytes(data)
+
+
 def read_all(folder: Path) -> list[tuple[int | None, bytes | None]]:
     with ReadOnlyLog(folder) as log:
         return [(record.offset, record.value) for record in log.read()]
@@ -166,6 +176,10 @@ def test_batches_that_come_again_in_one_file_are_passed_over(tmp_path: Path, bat
         [(3, 2), (0, 2), (2, 1), (3, 2), (5, 1)],
         [(2, 2), (0, 2), (4, 1)],
         [(0, 2), (6, 2), (2, 2), (4, 2), (8, 1)],
+        [(4, 2), (2, 2), (0, 2)],
+        [(3, 1), (2, 1), (0, 2), (4, 1)],
+        [(0, 1), (5, 2), (3, 2), (1, 2), (7, 1)],
+        [(number * 7 % 12, 1) for number in range(12)],
     ],
 )
 @pytest.mark.parametrize("policy", ["delete", "compact"])
@@ -173,17 +187,103 @@ def test_batches_in_another_order_are_put_into_that_of_their_offsets(
     tmp_path: Path, batches: list[Batch], policy: str
 ) -> None:
     """No damage: each has a valid checksum, and offsets that no other one has."""
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("t", config={"cleanup.policy": policy})
-    segment = tmp_path / "data" / "t-0" / f"{0:020d}.log"
-    segment.write_bytes(b"".join(batch(*one) for one in batches))
-    for index in segment.parent.glob("*index"):
-        index.unlink()
+    write_topic(tmp_path / "data", {0: b"".join(batch(*one) for one in batches)}, policy)
     report = salvage(tmp_path / "data", tmp_path / "out")
     assert read_all(tmp_path / "out" / "t-0") == whole(range(max(start + count for start, count in batches)))
     assert not report.logs[0].losses
     assert "ORDER" in {finding.kind.name for finding in verify(tmp_path / "data")}
     assert list(verify(tmp_path / "out", decode=True)) == []
+
+
+@pytest.mark.parametrize("bit", [0, 1, 3, 4, 20, 62, 63])
+def test_a_flipped_bit_beside_a_late_batch_is_put_right(tmp_path: Path, bit: int) -> None:
+    flipped = (5 ^ (1 << bit)).to_bytes(8, "big") + batch(5, 4)[8:]
+    write_topic(tmp_path / "data", {0: batch(0, 2) + batch(2, 3) + batch(9, 2) + flipped + batch(11, 2)})
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(13))
+    assert [finding.reason.split(": ")[-1] for finding in report.logs[0].mended] == ["the base offset should be 5"]
+    assert not report.losses
+
+
+@pytest.mark.parametrize(
+    ("batches", "number"),
+    [
+        ([(0, 4), (4, 4), (8, 3)], 0),
+        ([(0, 4), (4, 4), (8, 3), (11, 2)], 2),
+        ([(0, 1), (1, 1), (2, 1), (3, 1)], 0),
+        ([(0, 1), (1, 1), (2, 1), (3, 1)], 2),
+    ],
+)
+def test_of_two_batches_with_the_same_offsets_the_flipped_one_gives_way(
+    tmp_path: Path, batches: Sequence[Batch], number: int
+) -> None:
+    parts = [batch(*one) for one in batches]
+    parts[number] = (batches[number][0] ^ 1).to_bytes(8, "big") + parts[number][8:]
+    write_topic(tmp_path / "data", {0: b"".join(parts)})
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(batches[-1][0] + batches[-1][1]))
+    assert not report.losses
+
+
+def test_a_batch_that_a_flipped_bit_makes_the_copy_of_another_is_put_right(tmp_path: Path) -> None:
+    same = [build_batch([Record(b"k", b"v", (), 1_700_000_000_000)], base_offset=number) for number in range(20)]
+    write_topic(tmp_path / "data", {0: b"".join([*same[:2], same[18], *same[3:10]]), 10: b"".join(same[10:])})
+    assert not salvage(tmp_path / "data", tmp_path / "out").losses
+    assert read_all(tmp_path / "out" / "t-0") == [(number, b"v") for number in range(20)]
+
+
+def test_other_records_that_only_a_part_of_a_batch_has_are_told(tmp_path: Path) -> None:
+    mixed = build_batch([Record(b"k", b"other"), record(3)], base_offset=2)
+    write_topic(tmp_path / "data", {0: batch(0, 3) + mixed + batch(4, 1)})
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(5))
+    assert [(loss.start_offset, loss.end_offset) for loss in report.losses] == [(2, 3)]
+    again = build_batch([record(2), record(3)], base_offset=2)
+    write_topic(tmp_path / "same", {0: batch(0, 3) + again + batch(4, 1)})
+    assert not salvage(tmp_path / "same", tmp_path / "right").losses
+
+
+def test_one_late_batch_of_a_compacted_log_keeps_the_first_offset_of_its_segment(tmp_path: Path) -> None:
+    # One flipped bit would put it between the others, at 1016.
+    batches = batch(1002, 1) + batch(1006, 4) + batch(1000, 2) + batch(1018, 3)
+    write_topic(tmp_path / "data", {1000: batches}, "compact")
+    assert not salvage(tmp_path / "data", tmp_path / "out").logs[0].mended
+    assert read_all(tmp_path / "out" / "t-0") == whole([1000, 1001, 1002, *range(1006, 1010), 1018, 1019, 1020])
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        {0: [(5, 1), (0, 2), (2, 2)], 4: [(4, 1), (6, 1)]},
+        {0: [(0, 2), (6, 1), (2, 2)], 4: [(4, 1), (5, 1), (7, 1)]},
+        {0: [(6, 1), (0, 2), (2, 2)], 4: [(4, 1), (5, 1), (6, 1)]},
+        # In a later one, and two segments whose files were exchanged.
+        {0: [(0, 2), (2, 2)], 8: [(8, 2), (4, 4), (10, 2)], 12: [(12, 1)]},
+        {0: [(4, 2), (6, 1), (7, 1), (8, 1)], 4: [(0, 4)], 9: [(9, 2)]},
+    ],
+)
+def test_a_batch_in_the_segment_beside_its_own_is_put_there(
+    tmp_path: Path, segments: Mapping[int, Sequence[Batch]]
+) -> None:
+    write_topic(tmp_path / "data", {base: b"".join(batch(*one) for one in own) for base, own in segments.items()})
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    end = max(start + count for batches in segments.values() for start, count in batches)
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(end))
+    assert not report.losses
+
+
+def test_beside_batches_out_of_order_damage_may_have_had_what_no_other_batch_has(tmp_path: Path) -> None:
+    write_topic(tmp_path / "data", {0: batch(3, 2) + batch(0, 3) + damaged(8, 3) + batch(5, 3)})
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(8))
+    assert [(loss.start_offset, loss.end_offset) for loss in report.losses] == [(8, None)]
+
+
+def test_behind_damage_a_batch_keeps_its_offset_where_one_comes_late(tmp_path: Path) -> None:
+    # One flipped bit would put 7 to 8 directly behind 5.
+    write_topic(tmp_path / "data", {0: batch(0, 5) + damaged(6, 1) + batch(7, 2) + batch(5, 1)})
+    salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole([0, 1, 2, 3, 4, 5, 7, 8])
 
 
 def test_what_compaction_has_emptied_gives_way_to_what_it_has_not(tmp_path: Path) -> None:
@@ -222,6 +322,20 @@ def test_what_a_damaged_segment_is_to_replace_has_all_records(tmp_path: Path) ->
     (folder / f"{0:020d}.log.swap").write_bytes(damaged)
     salvage(tmp_path / "data", tmp_path / "out")
     assert read_all(tmp_path / "out" / "t-0") == whole(range(9))
+
+
+@pytest.mark.parametrize("bit", [0, 1, 4, 40])
+def test_a_compacted_segment_replaces_no_more_than_it_holds(tmp_path: Path, bit: int) -> None:
+    folder = write(tmp_path / "data", {0: [(0, 3)], 3: [(3, 3)], 6: [(6, 3)]})
+    last = build_batch([record(3)], base_offset=3, last_offset=5)
+    wrong = (3 ^ (1 << bit)).to_bytes(8, "big") + last[8:]
+    swap = folder / f"{0:020d}.log.swap"
+    swap.write_bytes(build_batch([record(0)], base_offset=0, last_offset=2) + wrong)
+    salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(9))
+    swap.write_bytes(swap.read_bytes()[: -len(last)] + last)
+    salvage(tmp_path / "data", tmp_path / "sound")
+    assert read_all(tmp_path / "sound" / "t-0") == whole([0, 3, 6, 7, 8])
 
 
 def test_a_tail_goes_on_behind_what_contradicts_the_batches_before_it(tmp_path: Path) -> None:
@@ -379,3 +493,13 @@ def test_copies_of_wrappers_keep_their_offsets(tmp_path: Path) -> None:
     ]
     assert [(record.offset, record.value) for record in found] == whole(range(12))
     assert report.is_clean
+
+
+def test_wrappers_that_overlap_give_no_record_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "t-0"
+    folder.mkdir(parents=True)
+    plain = build_message_set([record(3)], magic=1, base_offset=3)
+    wrapper = build_message_set([record(at) for at in range(5)], magic=1, codec=Codec.GZIP, base_offset=0)
+    (folder / f"{0:020d}.log").write_bytes(plain + wrapper + batch(5, 1))
+    salvage(folder, tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(6))

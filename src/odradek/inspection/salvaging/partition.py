@@ -11,21 +11,21 @@ the batch is lost. Producer snapshots are not copied: Kafka makes them again whe
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.errors import FormatError, OdradekError
-from odradek.inspection.batches import active_batches, batches_and_damage, without_sign
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
-from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
+from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
+from odradek.inspection.salvaging.chain_reader import ChainReader, UnreadableError, readable, sound_batches
 from odradek.inspection.salvaging.copies import copy_files
-from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset, goes_back, with_replaced
+from odradek.inspection.salvaging.overlaps import Chain, Kept, chains, with_replaced
+from odradek.inspection.salvaging.placing import SoundBatch
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
 from odradek.inspection.salvaging.rewriting import of_no_producer, rest_of
 from odradek.inspection.surroundings import Surroundings
@@ -51,7 +51,7 @@ from odradek.storage.names import (
 )
 from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.producers.producer_state import read_marker
-from odradek.storage.segment.batch_reader import Damage, mapped
+from odradek.storage.segment.batch_reader import Damage
 from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.topic_config import TopicConfig
 
@@ -108,23 +108,6 @@ class SalvagedSegment:
             file.close()
 
 
-class _UnreadableError(Exception):
-    """A segment of the source that cannot be opened."""
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """Map a segment of the source; its errors are not those of the target."""
-    with ExitStack() as stack:
-        try:
-            data = stack.enter_context(mapped(path))
-        except FormatError as error:
-            raise _UnreadableError(error.reason) from error
-        except OSError as error:
-            raise _UnreadableError(error.strerror or str(error)) from error
-        yield data
-
-
 class PartitionSalvage:
     """The work on one partition.
 
@@ -161,15 +144,15 @@ class PartitionSalvage:
         """Write what is sound."""
         segments = self._segments()
         self._next_offset = segments[0].base_offset if segments else 0
-        for chain, following in chains(segments, is_dense=self._is_dense):
-            if len(chain) > 1 or goes_back(chain[0]):
-                self._chain(chain, following)
+        for chain in chains(segments, is_dense=self._is_dense):
+            if not chain.is_in_order:
+                self._chain(chain)
                 continue
-            (segment,) = chain
+            (segment,) = chain.segments
             try:
-                self._segment(segment.path, segment.base_offset, following)
-            except _UnreadableError as error:
-                self._unreadable(segment, following, str(error))
+                self._segment(segment.path, segment.base_offset, chain.following)
+            except UnreadableError as error:
+                self._unreadable(segment, chain.following, str(error))
         self._lost_before(None)
         if self._result.losses:
             self._result.open_transactions = self._open.first_offsets
@@ -210,13 +193,13 @@ class PartitionSalvage:
 
     def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
-        with _readable(path) as data:
+        with readable(path) as data:
             evidence = IndexEvidence.beside(path, base_offset)
             order = OffsetOrder(place, evidence, data)
             view = memoryview(data)
             writer: SalvagedSegment | None = None
             try:
-                for item in self._sound(order, place, data):
+                for item in sound_batches(order, place, data, is_preallocated=self._is_preallocated):
                     if isinstance(item, Damage):
                         self._pending.append(item)
                         continue
@@ -238,117 +221,61 @@ class PartitionSalvage:
         self._result.segments += 1
         self._expected, self._after_loss = order.end_offset, order.after_loss
 
-    def _sound(
-        self, order: OffsetOrder, place: SegmentPlace, data: mmap.mmap | bytes
-    ) -> Iterator[tuple[BatchHeader, Finding | None] | Damage]:
-        """Yield the batches of a segment, each with the finding if its base offset was wrong, and what is lost."""
-        items = (
-            active_batches(place.path, data, is_preallocated=self._is_preallocated)
-            if place.next_base_offset is None
-            else batches_and_damage(place.path, data)
+    def _chain(self, chain: Chain) -> None:
+        """Write what is sound in segments that hold offsets of each other, or whose batches are not in order."""
+        reader = ChainReader(
+            chain,
+            is_dense=self._is_dense,
+            ends=self._ends,
+            is_preallocated=self._is_preallocated,
+            leave_out=self._left_out,
         )
-        misplaced: Finding | None = None
-        mended = ((isinstance(item, Damage) and without_sign(data, item)) or item for item in items)
-        for item in order.batches(mended):
-            match item:
-                case Finding():
-                    misplaced = item if item.kind is FindingKind.ORDER else None
-                case Damage():
-                    yield item
-                case Lost(position, end_position):
-                    if misplaced is not None and end_position > position:
-                        yield Damage(place.path, position, end_position - position, misplaced.reason)
-                        misplaced = None
-                case BatchHeader():
-                    yield item, misplaced
-                    misplaced = None
-
-    # -- segments that hold offsets of each other
-
-    def _chain(self, chain: Sequence[LiveSegment], following: int | None) -> None:
-        batches: list[SoundBatch] = []
-        views: list[memoryview] = []
-        lost: list[tuple[Damage, int, int | None]] = []
         with ExitStack() as stack:
-            for number, segment in enumerate(chain):
-                try:
-                    data = stack.enter_context(_readable(segment.path))
-                except _UnreadableError as error:
-                    views.append(memoryview(b""))
-                    lost.append((self._left_out(segment, str(error)), segment.base_offset, None))
-                    continue
-                views.append(memoryview(data))
-                stack.callback(views[-1].release)
-                lost += self._collect(number, segment, data, following, batches)
-                self._result.segments += 1
-            # Of two copies, of which compaction has emptied one, or taken some of the records, the other has them all.
-            is_swap = [segment.path.suffix == SWAP_SUFFIX for segment in chain]
-            batches.sort(key=lambda one: (one.start, not one.header.records_count, is_swap[one.number], one.number))
-            if batches:
-                self._lost_before(batches[0].start)
-            kept = self._write_in_order(chain, views, batches, is_last=following is None)
-        for damage, start, end in lost:
+            reader.read(stack)
+            self._result.segments += reader.segments
+            if reader.batches:
+                self._lost_before(reader.batches[0].start)
+            kept = self._write_in_order(chain, reader.views, reader.batches)
+        for damage, batch in reader.misfits:
+            self._lose(damage, batch.start, batch.end)
+        for damage, start, end, is_exact in reader.lost:
+            if not is_exact:
+                start = kept.first_missing(start)
+                if end is None or start < end:
+                    self._lose(damage, start, end)
+                continue
             # What the bytes at the end of a segment held, another one may have, too.
-            if end is None and damage.path != chain[-1].path:
+            if end is None and damage.path != chain.segments[-1].path:
                 end = max(start, self._next_offset)
-            elif end is None and following is not None:
-                end = max(start, following)
+            elif end is None and chain.following is not None:
+                end = max(start, chain.following)
             # Of bytes between two batches that follow each other nothing says what they held.
             if end is None or start >= end or not kept.covers(start, end):
                 self._lose(damage, start, end)
-        self._expected, self._after_loss = self._next_offset, bool(lost)
+        self._expected, self._after_loss = self._next_offset, bool(reader.lost or reader.misfits)
 
-    def _collect(
-        self,
-        number: int,
-        segment: LiveSegment,
-        data: mmap.mmap | bytes,
-        following: int | None,
-        batches: list[SoundBatch],
-    ) -> Iterator[tuple[Damage, int, int | None]]:
-        """Add the batches of a segment; yield what is lost, with the range of offsets that it had."""
-        place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=self._is_dense, ends=self._ends)
-        evidence = IndexEvidence.beside(segment.path, segment.base_offset)
-        order = OffsetOrder(place, evidence, data, reads_wrappers=True)
-        end, damages = segment.base_offset, list[Damage]()
-        try:
-            for item in self._sound(order, place, data):
-                if isinstance(item, Damage):
-                    damages.append(item)
-                    continue
-                header, misplaced = item
-                start = first_offset(data, header)
-                # A batch that comes again does not say where the damage before it ends.
-                if start >= end:
-                    for damage in damages:
-                        yield damage, end, start
-                    damages.clear()
-                batches.append(SoundBatch(number, header, start, misplaced))
-                end = max(end, header.next_offset)
-        finally:
-            evidence.close()
-        for damage in damages:
-            yield damage, end, None
-
-    def _write_in_order(
-        self, chain: Sequence[LiveSegment], views: Sequence[memoryview], batches: Iterable[SoundBatch], *, is_last: bool
-    ) -> Kept:
+    def _write_in_order(self, chain: Chain, views: Sequence[memoryview], batches: Iterable[SoundBatch]) -> Kept:
         kept, size_bytes = Kept(), sum(map(len, views))
-        bases = deque(segment.base_offset for segment in chain)
+        bases = deque(segment.base_offset for segment in chain.segments)
         writer: SalvagedSegment | None = None
         try:
             for batch in batches:
                 header, view, start = batch.header, views[batch.number], batch.start
-                damage = Damage(chain[batch.number].path, header.position, header.size_bytes, "")
+                path = chain.segments[batch.number].path
+                damage = Damage(path, header.position, header.size_bytes, "")
+                if chain.following is not None and header.next_offset > chain.following:
+                    reason = f"offset {header.last_offset} belongs in a later segment"
+                    self._lose(damage._replace(reason=reason), start, header.next_offset)
+                    continue
                 if header.next_offset <= self._next_offset:
                     # A compacted copy has fewer records than the batch itself.
-                    is_compacted = damage.path.suffix == SWAP_SUFFIX
+                    is_compacted = path.suffix == SWAP_SUFFIX
                     if header.records_count and header not in kept and not is_compacted:
-                        reason = f"offsets {start} to {header.last_offset} again, with other records"
-                        self._lose(damage._replace(reason=reason), start, header.next_offset)
+                        self._lose_again(kept, view, header, damage, start)
                     continue
                 written = header
                 if start < self._next_offset:
+                    self._lose_again(kept, view, header, damage, start)
                     start = self._next_offset
                     try:
                         rest = rest_of(view, header, start)
@@ -368,16 +295,24 @@ class PartitionSalvage:
                     # No two segments of the target hold the same offsets.
                     base_offset = max(base_offset or 0, self._next_offset)
                     writer = SalvagedSegment(self._directory, base_offset, size_bytes, self._files)
-                self._write(writer, chain[batch.number].path, view, written, batch.misplaced)
-                kept.add(header, start)
+                self._write(writer, path, view, written, batch.misplaced)
+                kept.add(header, start, view, written)
             if writer is not None:
                 writer.finish()
-            if is_last and (writer is None or self._next_offset < chain[-1].base_offset):
-                self._end_at(chain[-1].base_offset)
+            last = chain.segments[-1].base_offset
+            if chain.following is None and (writer is None or self._next_offset < last):
+                self._end_at(last)
         finally:
             if writer is not None:
                 writer.close()
         return kept
+
+    def _lose_again(self, kept: Kept, view: memoryview, header: BatchHeader, damage: Damage, start: int) -> None:
+        """Tell of records of a batch whose offsets others have already."""
+        end = min(header.next_offset, self._next_offset)
+        if not kept.has_records_of(view, header, start, end):
+            reason = f"offsets {start} to {end - 1} again, with other records"
+            self._lose(damage._replace(reason=reason), start, end)
 
     # -- what is written, and what is not
 
