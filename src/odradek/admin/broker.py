@@ -76,11 +76,12 @@ class BrokerAdmin(Admin):
         """
         there = self._place.topics()
         leaders = _leaders({name: topic for name, topic in there.items() if topics is None or name in topics})
-        bounds = self.bounds(leaders)
+        unreadable = set[TopicPartition]()
         with self._place.client() as client:
+            bounds = client.bounds(sorted(_led(leaders)), "read_uncommitted", unreadable)
             sizes = client.attempt("sizes of partitions", lambda: _sizes(client))
             asked = dict.fromkeys(bounds, MAX_TIMESTAMP)
-            newest = client.attempt("looking up times", lambda: client.find_offsets(asked, 0))
+            newest = client.attempt("looking up times", lambda: client.find_offsets(asked, 0, unreadable))
         found = []
         for name, leader in sorted(leaders.items()):
             start, end = bounds.get(name, (None, None))[:2]
@@ -92,7 +93,7 @@ class BrokerAdmin(Admin):
                     end,
                     segments=None,
                     size_bytes=sizes.get((leader, name), 0),
-                    readable=1,
+                    readable=name not in unreadable,
                     last_timestamp=None if last == NO_TIMESTAMP else last,
                 )
             )
@@ -173,9 +174,10 @@ class BrokerAdmin(Admin):
                 delete_records(client, partition, offset)
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return where partitions begin and end; those without a leader are left out, too."""
-        leaders = _leaders(self._place.topics())
-        return self._place.all_bounds(name for name in sorted(partitions) if leaders.get(name, NOBODY) != NOBODY)
+        """Return where partitions begin and end; those without a leader, or that it cannot read, are left out, too."""
+        led = _led(_leaders(self._place.topics()))
+        with self._place.client() as client:
+            return client.bounds(sorted(led & set(partitions)), "read_uncommitted", set())
 
     def describe_groups(self, groups: Collection[str] | None = None) -> list[GroupDescription]:
         """Return groups; if a broker cannot describe one, its members are not known."""
@@ -222,6 +224,10 @@ def _leaders(topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, int
         for name, topic in topics.items()
         for number, part in topic.partitions.items()
     }
+
+
+def _led(leaders: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    return {name for name, leader in leaders.items() if leader != NOBODY}
 
 
 def _sizes(client: BrokerClient) -> dict[tuple[int, TopicPartition], int]:

@@ -25,7 +25,8 @@ from odradek.broker.errors import ApiError
 from odradek.broker.group_commit import GroupCommit
 from odradek.broker.log_waits import LogPlace, LogWaits, Wake
 from odradek.coordination.transactions.lowest_sequences import LowestSequences
-from odradek.errors import LogError, OdradekError, UnknownTopicOrPartitionError
+from odradek.errors import FormatError, LogError, OdradekError, UnknownTopicOrPartitionError
+from odradek.printable import logger
 from odradek.records.append.batching import AppendResult
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.header import codec_of
@@ -370,6 +371,7 @@ class Partitions:
         self._executor = executor
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
+        self._unreadable: set[tuple[str, int]] = set()
         self._opening = 0
         self._opens = asyncio.Lock()
 
@@ -396,6 +398,13 @@ class Partitions:
             raise ApiError(ErrorCode.unknown_topic_or_partition) from None
         except LogError as error:
             raise ApiError(ErrorCode.kafka_storage_error, str(error)) from error
+        except (FormatError, OSError) as error:
+            # Each request asks again; what the folder's owner has to know is said once.
+            if (topic, number) not in self._unreadable:
+                self._unreadable.add((topic, number))
+                logger(__name__).warning("%s-%d cannot be read: %s", topic, number, error)
+            raise
+        self._unreadable.discard((topic, number))
         partition = self._partitions[topic, number] = Partition(
             TopicPartition(topic, number), log, self._executor, self._syncs
         )

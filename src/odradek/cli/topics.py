@@ -66,8 +66,11 @@ def list_partitions(source: str, config: dict[str, str] | None, internal: bool, 
         with connected(source, config) as admin:
             assert isinstance(admin, BrokerAdmin)
             summaries = admin.summaries()
+        unread = [summary.topic_partition for summary in summaries if not summary.readable]
+        for name in unread:
+            report(f"{source}: {name}: its broker cannot read it (KAFKA_STORAGE_ERROR)")
         _show_partitions(summaries, form, internal=internal)
-        return ExitCode.CLEAN
+        return ExitCode.FINDINGS if unread else ExitCode.CLEAN
     listing = TopicListing(locate_log_directory(FOLDER.convert(source, None, None)))
     with progress("topics"):
         summaries = list(listing.partitions())

@@ -292,7 +292,10 @@ class BrokerClient(Closing):
         return {name: found.offset for name, found in self.find_offsets(times, isolation_level).items()}
 
     def find_offsets(
-        self, times: Mapping[TopicPartition, int], isolation_level: int
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation_level: int,
+        unreadable: set[TopicPartition] | None = None,
     ) -> dict[TopicPartition, FoundOffset]:
         """Return the first offset at or after a time, for each partition, and its leader epoch.
 
@@ -300,6 +303,8 @@ class BrokerClient(Closing):
             times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP`, `MAX_TIMESTAMP` or
                 `EARLIEST_LOCAL_TIMESTAMP`.
             isolation_level: 0 (read_uncommitted), or 1 (read_committed): the end is then the last stable offset.
+            unreadable: Receives the partitions whose files the broker cannot read, which are then left out; without it
+                they are an error, for which clients wait.
         """
         found: dict[TopicPartition, FoundOffset] = {}
         kind = ListOffsetsRequest.ListOffsetsTopic
@@ -325,16 +330,30 @@ class BrokerClient(Closing):
             )
             for topic in self.ask(request, node_id).topics:
                 for part in topic.partitions:
-                    check(part.error_code, f"offsets of {topic.name}-{part.partition_index}")
+                    name = TopicPartition(topic.name, part.partition_index)
+                    if unreadable is not None and part.error_code == errors.KafkaStorageError.errno:
+                        unreadable.add(name)
+                        continue
+                    check(part.error_code, f"offsets of {name}")
                     # Before version 4 there is no leader epoch.
                     epoch = part.leader_epoch
-                    found[TopicPartition(topic.name, part.partition_index)] = FoundOffset(
+                    found[name] = FoundOffset(
                         part.offset, None if epoch is None or epoch < 0 else epoch, part.timestamp
                     )
         return found
 
-    def bounds(self, partitions: Collection[TopicPartition], isolation: Isolation) -> dict[TopicPartition, Bounds]:
+    def bounds(
+        self,
+        partitions: Collection[TopicPartition],
+        isolation: Isolation,
+        unreadable: set[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, Bounds]:
         """Return which offsets partitions hold now; those that do not exist are left out.
+
+        Args:
+            partitions: The partitions.
+            isolation: Whether the end is that of committed records.
+            unreadable: As for `find_offsets`.
 
         Raises:
             BrokerUnavailableError: The broker did not answer in time.
@@ -343,16 +362,16 @@ class BrokerClient(Closing):
         def ask() -> dict[TopicPartition, Bounds]:
             topics = self.topics(sorted({name.topic for name in partitions}))
             there = [one for one in partitions if one.topic in topics and one.partition in topics[one.topic].partitions]
-            first = self.list_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0)
-            end = self.find_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[isolation])
+            first = self.find_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0, unreadable)
+            end = self.find_offsets(dict.fromkeys(first, LATEST_TIMESTAMP), ISOLATION_LEVELS[isolation], unreadable)
             return {
                 name: Bounds(
-                    first[name],
-                    max(first[name], end[name].offset),
+                    first[name].offset,
+                    max(first[name].offset, end[name].offset),
                     topics[name.topic].topic_id,
                     end[name].leader_epoch,
                 )
-                for name in there
+                for name in end
             }
 
         return self.attempt("listing offsets", ask) if partitions else {}

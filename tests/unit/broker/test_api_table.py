@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -40,6 +42,11 @@ def test_every_api_is_advertised_as_it_is_registered() -> None:
 def test_every_module_is_advertised() -> None:
     folder = Path(odradek.broker.api.__file__).parent
     assert sorted(path.stem for path in folder.glob("k*.py")) == [module for module, _ in ADVERTISED.values()]
+
+
+def test_all_modules_can_be_imported_before_they_are_asked_for() -> None:
+    code = "from odradek.broker.api import *; load_apis(); raise SystemExit(set(APIS) != set(ADVERTISED))"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_number_is_no_api() -> None:

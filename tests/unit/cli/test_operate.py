@@ -25,6 +25,7 @@ from odradek.records.partitioner import partition_for_key
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from peers.command import rows
+from peers.command import run as result_of
 from peers.command import told as run
 
 pytestmark = pytest.mark.usefixtures("collected")
@@ -385,6 +386,31 @@ def test_a_group_with_members_is_shown_and_refused(tmp_path: Path) -> None:
                 assert said.count("\n") == 1
             assert "NON_EMPTY_GROUP (68)" in run("groups", "delete", source, "words", code=3)
             assert "is locked: this program has it open" in run("topics", "create", path, "other", code=3)
+
+
+def test_a_partition_that_its_broker_cannot_read_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with odradek.open(tmp_path) as logs:
+        for topic in "abc":
+            logs.create_topic(topic)
+            logs[topic, 0].append([odradek.Record(None, b"v")])
+    unreadable = tmp_path / "b-0" / f"{0:020d}.log"
+    unreadable.unlink()
+    unreadable.mkdir()
+    with Broker(tmp_path) as broker:
+        source = f"kafka://{broker.bootstrap_servers}"
+        listed = result_of("topics", "list", source, "--format", "jsonl", code=1)
+        ends = {row["topic"]: row["log_end_offset"] for row in map(json.loads, listed.stdout.splitlines())}
+        assert ends == {"a": 1, "b": None, "c": 1}
+        assert listed.stderr == f"odradek: {source}: b-0: its broker cannot read it (KAFKA_STORAGE_ERROR)\n"
+        described = result_of("topics", "describe", source, "--format", "jsonl")
+        partitions = [json.loads(line)["partitions"][0] for line in described.stdout.splitlines()]
+        assert [part["log_end_offset"] for part in partitions] == [1, None, 1]
+    # However often it was asked for.
+    assert [record.message for record in caplog.records if "b-0 cannot be read" in record.message] == [
+        f"b-0 cannot be read: {unreadable}: this is a directory, not a file"
+    ]
 
 
 def test_a_refused_deletion_has_the_name_that_the_broker_gave_it(tmp_path: Path) -> None:

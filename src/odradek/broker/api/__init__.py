@@ -269,3 +269,9 @@ class _Apis(dict[int, "Api | None"]):
 
 APIS: Mapping[int, Api | None] = _Apis()
 """All APIs by their numbers; None for a number that the broker does not have."""
+
+
+def load_apis() -> None:
+    """Import what answers each API, so that no first request of one waits for that; any thread may call it."""
+    for key in ADVERTISED:
+        APIS[key]
