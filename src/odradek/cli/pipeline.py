@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ FOLLOW_INTERVAL_MS = 1000
 _JAVA_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What stops a job after its batch, and at once if another one comes."""
+_MOST_NAME = 200
+"""Of the name of a file, which has at most 255 bytes."""
 _JOB = click.option("--job", "name", type=Name(), help="Only this one of the jobs of FILE.")
 
 
@@ -208,16 +211,21 @@ def replay_dead_letters(
         raise click.UsageError(f"{file}: " + ("choose one of the jobs by --job" if jobs else "no job has dead_letters"))
     if former is not None:
         jobs = [replace(jobs[0], name=former)]
-    # A store that expires, as the transactions' groups do, would let them be sent again.
-    beside = file.resolve().parent
-    stores = [store or (beside / f"{quote(job.name, safe='')}.replayed.json").as_uri() for job in jobs]
 
     def located(name: str, error: JobError) -> JobError:
         return JobError(f"{file}: dead letters of the job {name}: {error.reason}")
 
     on_invalid = "skip" if skip_invalid else "error"
-    replays = [replay_job(job, into, on_invalid=on_invalid) for job, into in zip(jobs, stores, strict=True)]
+    replays = [replay_job(job, store or _replay_store(file, job), on_invalid=on_invalid) for job in jobs]
     return _run(file, replays, located, debug=debug, form=form)
+
+
+def _replay_store(file: Path, job: Job) -> str:
+    """Return where the position in a job's letters is kept: one that expires would let them be sent again."""
+    name = quote(job.name, safe="")
+    if len(name) > _MOST_NAME:
+        name = f"{name[:_MOST_NAME]}-{sha256(name.encode()).hexdigest()[:16]}"
+    return (file.resolve().parent / f"{name}.replayed.json").as_uri()
 
 
 def _run(
@@ -352,20 +360,24 @@ def status(file: Path, name: str | None, form: str) -> int:
 @command.command(short_help="Begin with a topic that was made anew.")
 @click.argument("file", type=FILE)
 @click.argument("topic", type=Name())
+@click.option("--store", metavar="STORE", help="For a topic of dead letters: that of replay-dead-letters.")
 @_JOB
 @FORMAT
-def start_over(file: Path, topic: str, name: str | None, form: str) -> None:
+def start_over(file: Path, topic: str, store: str | None, name: str | None, form: str) -> None:
     """Let the jobs that FILE describes begin with a TOPIC that was deleted and created again, while they do not run.
 
     In the offset store and in the sinks, the positions of its partitions become their start. What the sinks hold of the
-    topic of before stays.
+    topic of before stays. If TOPIC has the dead letters of a job, replay-dead-letters begins with it.
 
     Example: odradek pipeline start-over examples/wordcount.toml texts
     """
+    from odradek.spark.pipeline.letters import replay_job
     from odradek.spark.pipeline.start_over import start_over as begin
 
     jobs = _read(file, name).jobs
     asking = [job for job in jobs if job.source_options().wants(topic)]
+    senders = [job for job in jobs if job.dead_letters is not None and job.dead_letters.topic == topic]
+    asking += [replay_job(job, store or _replay_store(file, job)) for job in senders]
     if not asking:
         raise JobError(f"{file}: there is no topic {topic} that a job asks for")
     for job in asking:

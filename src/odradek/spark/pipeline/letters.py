@@ -11,21 +11,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline.forwarding import DEAD_LETTER_HEADER
 from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ConsoleSinkSpec, TopicSinkSpec
+from odradek.storage.names import MAX_TOPIC_NAME_LENGTH
 
 LETTER_HEADERS = (*ORIGIN_COLUMNS, "message", "job")
 """The headers that a dead letter has after those of its record, without their prefix."""
 _LETTERS, _VIEW, _TOPIC, _PARTITION = "odradek_letters", "odradek_replayed", "odradek_topic", "odradek_partition"
 
 
+def _wanted(source: SourceOptions) -> str:
+    """Return the SQL that is true where a source asks for a topic.
+
+    Whoever may write letters may not write elsewhere by the rights of the job that sends them back.
+    """
+    if source.pattern is None:
+        asked_for = f"{_TOPIC} IN ({', '.join(map(_text, source.topics))})"
+    else:
+        # No text of any length reaches the pattern.
+        asked_for = f"length({_TOPIC}) <= {MAX_TOPIC_NAME_LENGTH} AND {_TOPIC} RLIKE {_text(source.pattern)}"
+    return f"coalesce({asked_for}, false)"
+
+
+def _text(value: str) -> str:
+    """Return a text in SQL; as a binary literal it needs no quotes."""
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
 def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job:
     """Return the job that sends the dead letters of a job back to its source, and shows how many stay where they are.
 
     Args:
-        job: A job with `dead_letters`; letters of other jobs in that topic stay, and what is no whole letter.
+        job: A job with `dead_letters`; in that topic stay letters of other jobs, those that name a topic that its
+            source does not ask for, and what is no whole letter.
         offset_store: Where the position in the letters is kept.
         on_invalid: What to do with a letter whose topic or partition there is not any more: `error`, or `skip` it.
     """
@@ -38,13 +59,12 @@ def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job
         f"try_element_at(headers, {number - count}).key <=> '{DEAD_LETTER_HEADER}{name}'"
         for number, name in enumerate(LETTER_HEADERS)
     )
-    # A job's name may be any text; as a binary literal it needs no quotes.
     letters_sql = f"""
         SELECT *, {whole} AS odradek_is_whole, CASE WHEN odradek_is_whole THEN {values[-1]} END AS odradek_job,
                try_validate_utf8(CAST({values[0]} AS STRING)) AS {_TOPIC},
                try_cast(CAST({values[1]} AS STRING) AS INT) AS {_PARTITION},
-               odradek_job <=> X'{job.name.encode().hex()}' AS odradek_is_own,
-               odradek_is_own AND {_TOPIC} IS NOT NULL AND {_PARTITION} IS NOT NULL AS odradek_has_place
+               odradek_job <=> CAST({_text(job.name)} AS BINARY) AS odradek_is_own,
+               odradek_is_own AND {_wanted(source)} AND {_PARTITION} IS NOT NULL AS odradek_has_place
         FROM records
     """  # noqa: S608 - nothing of it is a user's
     sql = f"""
