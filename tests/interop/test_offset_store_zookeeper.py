@@ -125,11 +125,14 @@ def test_programs_that_keep_a_node_of_a_topic_take_turns(server: ZooKeeperServer
             then.ensure_path(f"{chroot}/consumers/events/0")
             assert store.load().offset(EVENTS_0) == 99
             # What is below it is older than a text that somebody has spoilt.
-            then.set(f"{chroot}/consumers/events", b"0:9x,1:4")
-            with pytest.raises(OffsetStoreError, match="0:9x"):
+            for spoilt in (b"0:9x,1:4", b"0:42;1:7", b"0:42:1:7", b'{"0', b"0"):
+                then.set(f"{chroot}/consumers/events", spoilt)
+                with pytest.raises(OffsetStoreError, match=re.escape(spoilt.decode())):
+                    store.load()
+            # That is what some programs leave there: their address.
+            for host in (b"2001:db8::1", b"10.0.0.7", b"worker-3.local"):
+                then.set(f"{chroot}/consumers/events", host)
                 store.load()
-            then.set(f"{chroot}/consumers/events", b"2001:db8::1")
-            store.load()
 
 
 @pytest.mark.parametrize("path", ["/shown/orders/0", "/consumers/shown/offsets/orders/0"])

@@ -21,10 +21,11 @@ import odradek.testing
 from odradek.cli.app import main
 from odradek.errors import JobError
 from odradek.offsets.store import open_store
+from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import BatchReport, Job, Pipeline, poison
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.claimed_store import ClaimedStore
-from odradek.spark.pipeline.letters import replay_job
+from odradek.spark.pipeline.letters import replay_job, wanted_sql
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.run_note import newest_note
 from peers.process import free_port
@@ -251,14 +252,28 @@ def test_a_letter_that_cannot_go_back_holds_up_no_other(folder: Path, spark: Spa
     # Nor does a topic of letters that was made anew.
     with odradek.open(folder / "dead") as logs:
         logs.delete_topic("failed")
-        logs.create_topic("failed")
-        logs["failed", 0].append([letter(b"anew", orders, b"1")])
+        # A stranger's timestamp of the year 10000 holds up none either.
+        logs.create_topic("failed", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+        far = odradek.Record(None, b"far", timestamp=253_402_300_800_000)
+        logs["failed", 0].append([far, letter(b"anew", orders, b"1")])
     ended = CliRunner().invoke(main, replay)
     assert (ended.exit_code, "start-over FILE failed" in ended.output) == (3, True), ended.output
     ended = CliRunner().invoke(main, ["pipeline", "start-over", str(folder / "job.toml"), "failed"])
     assert ended.output == "numbers: failed-0 begins at offset 0\n"
     ended = CliRunner().invoke(main, replay)
     assert (ended.exit_code, back()) == (0, [b"before", b"after", b"kept", b"anew"]), ended.output
+
+
+def test_letters_go_only_where_the_source_reads(spark: SparkSession) -> None:
+    places = [("orders", 0), ("orders", 1), ("payments", 0), ("__consumer_offsets", 0), ("o" * 250, 0), (None, 0)]
+    rows = spark.createDataFrame(places, "odradek_topic string, odradek_partition int")
+    for option, asked_for, wanted in (
+        ("subscribe", "orders, other", [True, True, False, False, False, False]),
+        ("subscribePattern", "^o|s$", [True, True, True, False, False, False]),
+        ("assign", '{"orders": [0]}', [True, False, False, False, False, False]),
+    ):
+        source = SourceOptions.parse({"path": "source", option: asked_for})
+        assert [row[0] for row in rows.selectExpr(wanted_sql(source)).collect()] == wanted, option
 
 
 def test_dead_letters_of_a_broker_are_counted_and_go_back(spark: SparkSession, tmp_path: Path) -> None:

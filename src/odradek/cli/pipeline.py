@@ -372,18 +372,33 @@ def start_over(file: Path, topic: str, store: str | None, name: str | None, form
     Example: odradek pipeline start-over examples/wordcount.toml texts
     """
     from odradek.spark.pipeline.letters import replay_job
+    from odradek.spark.pipeline.start_over import NotMadeAnewError
     from odradek.spark.pipeline.start_over import start_over as begin
 
     jobs = _read(file, name).jobs
     asking = [job for job in jobs if job.source_options().wants(topic)]
     senders = [job for job in jobs if job.dead_letters is not None and job.dead_letters.topic == topic]
+    if store is not None and len(senders) != 1:
+        told = "choose one of the jobs by --job" if senders else f"{topic} has dead letters of no job"
+        raise click.UsageError(f"{file}: --store: {told}")
     asking += [replay_job(job, store or _replay_store(file, job)) for job in senders]
     if not asking:
         raise JobError(f"{file}: there is no topic {topic} that a job asks for")
+    is_begun = False
+    refusal: NotMadeAnewError | None = None
     for job in asking:
-        for partition, place in sorted(begin(job, topic).items()):
+        try:
+            positions = sorted(begin(job, topic).items())
+        except NotMadeAnewError as error:
+            # A run that was interrupted may have begun with it for this job.
+            refusal = error
+            continue
+        is_begun = True
+        for partition, place in positions:
             fields = {"job": job.name, "topic": topic, "partition": partition.partition, "offset": place.offset}
             show(form, fields, f"{job.name}: {partition} begins at offset {place.offset}")
+    if refusal is not None and not is_begun:
+        raise refusal
 
 
 @command.command(short_help="Merge the small Parquet files of jobs.")

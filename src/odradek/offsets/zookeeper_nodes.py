@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -23,8 +24,7 @@ from odradek.offsets.topic_keys import TOPIC, OffsetText, check_topics, keys_by_
 from odradek.offsets.zookeeper import ZooKeeperOffsetStore, got, node_name
 from odradek.storage.names import TopicPartition
 
-# What begins as a text of offsets does, and is none: an IPv6 address goes on with a colon.
-_LIKE_OFFSETS = re.compile(rb'\s*(\{\s*"[0-9]+"|[0-9]+:[^:]*(,|$))')
+_HOST = re.compile("[A-Za-z][A-Za-z0-9.-]{0,252}")
 
 
 class ZooKeeperNodesStore(ZooKeeperOffsetStore):
@@ -86,7 +86,15 @@ class ZooKeeperNodesStore(ZooKeeperOffsetStore):
         try:
             return parse_text(node[0], f"{self.address}: {self._topics[topic]}"), node[1].version
         except OffsetStoreError:
-            if node[1].numChildren and not _LIKE_OFFSETS.match(node[0]):
-                # Some programs leave something in the nodes above those of partitions, such as their own address.
+            if node[1].numChildren and _is_host(node[0]):
                 return None, -1
             raise
+
+
+def _is_host(data: bytes) -> bool:
+    """Whether a node above those of partitions has what programs leave there: their host, or Java's `null`."""
+    text = data.decode("ascii", "replace").strip()
+    try:
+        return bool(_HOST.fullmatch(text) or ip_address(text))
+    except ValueError:
+        return False

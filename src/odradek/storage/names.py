@@ -50,7 +50,8 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 COMPACTED_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 """The internal topics that are compacted, whatever the broker's default is."""
 
-_INTERNAL_TOPICS = COMPACTED_INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
+INTERNAL_TOPICS = COMPACTED_INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
+"""Kafka's own topics."""
 
 MAX_TOPIC_NAME_LENGTH = 249
 MAX_DIRECTORY_NAME_LENGTH = 255
@@ -102,7 +103,7 @@ class PartitionDirectory(NamedTuple):
 
 def is_internal(topic: str) -> bool:
     """Return whether a topic is one of Kafka's own: those of `Topic.isInternal`, and the metadata log."""
-    return topic in _INTERNAL_TOPICS
+    return topic in INTERNAL_TOPICS
 
 
 def is_topic_name(wanted: str | re.Pattern[str]) -> TypeGuard[str]:

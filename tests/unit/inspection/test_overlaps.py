@@ -243,6 +243,23 @@ def test_other_records_that_only_a_part_of_a_batch_has_are_told(tmp_path: Path) 
     assert not salvage(tmp_path / "same", tmp_path / "right").losses
 
 
+@pytest.mark.parametrize("flipped", [batch(11, 3), build_empty_batch(11, 13)])
+def test_in_a_compacted_log_a_flipped_batch_takes_no_offsets_of_others(tmp_path: Path, flipped: bytes) -> None:
+    wrong = (9).to_bytes(8, "big") + flipped[8:]
+    write_topic(tmp_path / "data", {0: batch(0, 4) + batch(10, 1) + wrong + batch(22, 3)}, "compact")
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole([0, 1, 2, 3, 10, 22, 23, 24])
+    assert [(loss.start_offset, loss.end_offset) for loss in report.losses] == [(9, 12)]
+
+
+def test_an_early_batch_that_has_no_room_where_it_lies_is_kept(tmp_path: Path) -> None:
+    batches = ((20, 3), (41, 4), (24, 2), (26, 3), (33, 4))
+    write_topic(tmp_path / "data", {20: b"".join(batch(*one) for one in batches)}, "compact")
+    assert not salvage(tmp_path / "data", tmp_path / "out").losses
+    offsets = sorted(offset for start, count in batches for offset in range(start, start + count))
+    assert read_all(tmp_path / "out" / "t-0") == whole(offsets)
+
+
 def test_one_late_batch_of_a_compacted_log_keeps_the_first_offset_of_its_segment(tmp_path: Path) -> None:
     # One flipped bit would put it between the others, at 1016.
     batches = batch(1002, 1) + batch(1006, 4) + batch(1000, 2) + batch(1018, 3)

@@ -152,9 +152,12 @@ class Placing:
             # Where records may be missing, one batch alone is taken to be misplaced, and not to be late.
             is_late = is_free and not segment.is_dense and (not is_only or start == segment.base_offset)
             return start if is_late and not is_voted else near[0]
-        # One alone that is far behind all others, or that several flipped bits explain, is not taken at its word.
+        # What several flipped bits explain is not taken at its word if others have these offsets; nor is a batch far
+        # behind all others that they explain, or that is alone and fits where it lies.
         is_far = self._is_last(batch) and not any(self._beside(segment, start, batch.end, batch))
-        return None if not is_possible or (is_far and (near or is_doubtful)) else start
+        has_room = upper is None or lower + length <= upper
+        is_wrong = (near and not is_free and not segment.is_dense) or (is_far and (near or (is_doubtful and has_room)))
+        return None if not is_possible or is_wrong else start
 
     def _candidates(
         self, segment: DisorderedSegment, batch: SoundBatch, lower: int, upper: int | None

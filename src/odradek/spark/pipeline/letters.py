@@ -16,23 +16,33 @@ from odradek.spark.pipeline.forwarding import DEAD_LETTER_HEADER
 from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ConsoleSinkSpec, TopicSinkSpec
-from odradek.storage.names import MAX_TOPIC_NAME_LENGTH
+from odradek.storage.names import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH
 
 LETTER_HEADERS = (*ORIGIN_COLUMNS, "message", "job")
 """The headers that a dead letter has after those of its record, without their prefix."""
 _LETTERS, _VIEW, _TOPIC, _PARTITION = "odradek_letters", "odradek_replayed", "odradek_topic", "odradek_partition"
 
+_MOST_NAME = 100
+"""Bytes of another job's name that are shown: a stranger's may have a megabyte."""
 
-def _wanted(source: SourceOptions) -> str:
-    """Return the SQL that is true where a source asks for a topic.
+
+def wanted_sql(source: SourceOptions) -> str:
+    """Return the SQL that is true where a source asks for a partition.
 
     Whoever may write letters may not write elsewhere by the rights of the job that sends them back.
     """
-    if source.pattern is None:
+    if source.partitions is not None:
+        pairs = (f"({_TOPIC} = {_text(name.topic)} AND {_PARTITION} = {name.partition})" for name in source.partitions)
+        asked_for = " OR ".join(pairs)
+    elif source.pattern is None:
         asked_for = f"{_TOPIC} IN ({', '.join(map(_text, source.topics))})"
     else:
-        # No text of any length reaches the pattern.
-        asked_for = f"length({_TOPIC}) <= {MAX_TOPIC_NAME_LENGTH} AND {_TOPIC} RLIKE {_text(source.pattern)}"
+        # No text of any length reaches the pattern, and no pattern takes a topic of coordinators.
+        internal = ", ".join(map(_text, sorted(INTERNAL_TOPICS)))
+        asked_for = (
+            f"length({_TOPIC}) <= {MAX_TOPIC_NAME_LENGTH} AND {_TOPIC} NOT IN ({internal}) "
+            f"AND {_TOPIC} RLIKE {_text(source.pattern)}"
+        )
     return f"coalesce({asked_for}, false)"
 
 
@@ -64,7 +74,7 @@ def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job
                try_validate_utf8(CAST({values[0]} AS STRING)) AS {_TOPIC},
                try_cast(CAST({values[1]} AS STRING) AS INT) AS {_PARTITION},
                odradek_job <=> CAST({_text(job.name)} AS BINARY) AS odradek_is_own,
-               odradek_is_own AND {_wanted(source)} AND {_PARTITION} IS NOT NULL AS odradek_has_place
+               odradek_is_own AND {wanted_sql(source)} AND {_PARTITION} IS NOT NULL AS odradek_has_place
         FROM records
     """  # noqa: S608 - nothing of it is a user's
     sql = f"""
@@ -74,7 +84,7 @@ def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job
     """  # noqa: S608 - nothing of it is a user's
     shown = f"""
         SELECT count_if(odradek_has_place) AS `of this job`, count_if(NOT odradek_is_own) AS `of others, which stay`,
-               array_join(array_sort(collect_set(make_valid_utf8(CAST(odradek_job AS STRING)))
+               array_join(array_sort(collect_set(make_valid_utf8(CAST(left(odradek_job, {_MOST_NAME}) AS STRING)))
                                      FILTER (WHERE NOT odradek_is_own)), ', ') AS `those jobs`,
                count_if(odradek_is_own AND NOT odradek_has_place) AS `without a place, which stay`
         FROM {_LETTERS}
@@ -101,6 +111,8 @@ def replay_job(job: Job, offset_store: str, *, on_invalid: str = "error") -> Job
             "isolation.level": "read_committed",
             # What retention has taken of the letters cannot be sent back, and holds up no other.
             "failOnDataLoss": "false",
+            # Nor does a timestamp of a stranger that Spark has no room for.
+            "farTimestamps": "null",
         },
         offset_store=offset_store,
         sinks=(back, ConsoleSinkSpec(shown, title=f"dead letters in {letters.topic}")),

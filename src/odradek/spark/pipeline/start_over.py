@@ -14,6 +14,10 @@ from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
 
+class NotMadeAnewError(JobError):
+    """A topic that is the one that the job reads."""
+
+
 def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
     """Set the positions of a topic to its start, in the sinks of a job and in its offset store.
 
@@ -27,7 +31,8 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
         The positions.
 
     Raises:
-        JobError: The source does not ask for such a topic, it was not made anew, or the job has state.
+        NotMadeAnewError: It was not made anew.
+        JobError: The source does not ask for such a topic, or the job has state.
         SinkError: Another driver holds a sink, or what it holds cannot be written again.
         CommitConflictError: Another driver has stored positions meanwhile.
     """
@@ -73,7 +78,7 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
                 is_done = False
         left = [name for name in gone if name in stored]
         if is_done and not left and len(kept) == len(places):
-            raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
+            raise NotMadeAnewError(f"{topic} was not made anew: it is the topic that the job reads", "source")
         begun = {name: place for name, place in places.items() if name not in kept}
         stored = store.commit(begun, expected=stored)
         if left:
