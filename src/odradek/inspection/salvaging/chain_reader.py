@@ -138,7 +138,7 @@ class ChainReader:
         placing = Placing(self.batches, self._chain.segments[0].base_offset)
         for one in disordered:
             for batch, reason in placing.place(one):
-                damage = Damage(one.path, batch.header.position, batch.header.size_bytes, reason)
+                damage = Damage(one.place.path, batch.header.position, batch.header.size_bytes, reason)
                 self.misfits.append((damage, batch))
         gone = {id(batch) for _, batch in self.misfits}
         # Of two copies, of which compaction has emptied one, or taken some of the records, the other has them all.
@@ -164,7 +164,8 @@ class ChainReader:
             is_hole = one.end is not None and one.start < one.end
             self.lost.append(one if is_hole else LostRange(one.damage, base_offset, upper, is_exact=False))
             is_dense = False
-        return DisorderedSegment(path, base_offset, upper, is_dense, evidence, self.batches[first:])
+        place = SegmentPlace(path, base_offset, upper, is_dense=is_dense)
+        return DisorderedSegment(place, evidence, self.batches[first:])
 
     def _collect(self, number: int, data: mmap.mmap | bytes, items: Iterable[Sound | Damage]) -> Iterator[LostRange]:
         """Add the batches of a segment; yield what is lost, with the range of offsets that it had."""

@@ -14,7 +14,6 @@ import mmap
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -95,7 +94,7 @@ def _reach(segments: Sequence[LiveSegment], number: int, reach: int, *, is_dense
             ends = _placed(segment, data, following, is_dense=is_dense, is_disordered=is_disordered)
             # One batch that is far ahead of others is no reason to take all segments up to there together.
             farthest = segments[number + 2].base_offset if is_disordered and number + 2 < len(segments) else None
-            return max(reach, copied, *(end for end in ends if farthest is None or end <= farthest))
+            return max([copied, *(end for end in ends if farthest is None or end <= farthest)])
     except (FormatError, OSError):
         # Whoever reads it reports that.
         return reach
@@ -113,24 +112,24 @@ def with_replaced(folder: PartitionFolder, segments: list[LiveSegment]) -> list[
     """
     known = {segment.path for segment in segments}
     replaced = [LiveSegment(file.path, file.base_offset) for file in folder.segments if file.path not in known]
-    doubtful = set[Path]()
-    kept = list(segments)
+    is_doubtful, kept = False, list(segments)
     for segment in segments:
         if segment.path.suffix != SWAP_SUFFIX:
             continue
         old = [other for other in replaced if other.base_offset >= segment.base_offset]
         try:
             if is_damaged(segment.path):
-                doubtful.add(segment.path)
+                is_doubtful = True
             elif old and (segment is segments[-1] or not _ends_with_one_of(segment, old)):
-                doubtful.add(segment.path)
+                is_doubtful = True
                 # The first one is removed first: so none is missing.
                 if old[0].base_offset == segment.base_offset and not any(is_damaged(other.path) for other in old):
                     kept.remove(segment)
         except (FormatError, OSError):
-            doubtful.add(segment.path)
-    if not doubtful:
+            is_doubtful = True
+    if not is_doubtful:
         return segments
+    # Of the same base offset the replaced one, which has all records, comes first.
     return sorted([*replaced, *kept], key=lambda segment: segment.base_offset)
 
 
@@ -190,7 +189,7 @@ def _copied(segment: LiveSegment, data: mmap.mmap | bytes, later: Sequence[LiveS
         try:
             with mapped(other.path) as copies:
                 scan = scan_batches(copies, check_crc=False)
-                reach = max(reach, 0, *(beyond.get(header.identity, 0) for header in scan))
+                reach = max([reach, *(beyond.get(header.identity, 0) for header in scan)])
         except (FormatError, OSError):
             continue
     return reach
@@ -247,7 +246,9 @@ class Kept:
         number = max(bisect_right(self._batches, start, key=itemgetter(0)) - 1, 0)
         there = dict[int | None, Record]()
         try:
-            for first, other, written in islice(self._batches, number, None):
+            # Not by a slice, which would be made, or walked to, anew for each batch.
+            for index in range(number, len(self._batches)):
+                first, other, written = self._batches[index]
                 if first >= end:
                     break
                 there.update((record.offset, record) for record in each_record(other, written))

@@ -16,11 +16,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
-from odradek.inspection.offset_order import flipped_offsets, misfit
+from odradek.inspection.offset_order import SegmentPlace, flipped_offsets, misfit
 from odradek.records import BatchHeader
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 
@@ -52,26 +51,20 @@ class DisorderedSegment:
     """A segment whose batches are not in the order of their offsets.
 
     Attributes:
-        path: The `.log` file.
-        base_offset: The offset in its name.
-        next_base_offset: That of the next segment; None for the last one.
-        is_dense: Whether no offset may be missing: no damage has any, and the log was never compacted.
+        place: Where it lies, and whether offsets may be missing: damage has some.
         evidence: What its indexes say.
         batches: Its batches, as they say, in the order of the file.
     """
 
-    path: Path
-    base_offset: int
-    next_base_offset: int | None
-    is_dense: bool
+    place: SegmentPlace
     evidence: IndexEvidence
     batches: Sequence[SoundBatch]
 
     @property
     def limit(self) -> int:
         """The offset that no batch of it may go beyond."""
-        most = self.base_offset + MAX_RELATIVE_OFFSET + 1
-        return most if self.next_base_offset is None else min(most, self.next_base_offset)
+        most = self.place.base_offset + MAX_RELATIVE_OFFSET + 1
+        return most if self.place.next_base_offset is None else min(most, self.place.next_base_offset)
 
 
 class Placing:
@@ -101,21 +94,23 @@ class Placing:
         lone = {number for number in apart if number not in copies and not _goes_on(batches, in_order, number)}
         # One that contradicts several others is wrong, and not they.
         last_two = sorted(in_order)[-2:]
+        is_only = len(lone) == 1
         for number in apart:
             batch, lower, upper = batches[number], ends[number], starts[number]
             if number in lone:
-                is_doubtful = len(lone) == 1 and len(last_two) == 2 and number < last_two[0]
-                is_only = len(lone) == 1
+                is_doubtful = is_only and len(last_two) == 2 and number < last_two[0]
                 right = self._right_offset(segment, batch, lower, upper, is_only=is_only, is_doubtful=is_doubtful)
             else:
                 # One flipped bit may also make a batch the equal of another one.
-                is_missing = number in copies and segment.is_dense and lower + batch.end - batch.start == upper
+                is_missing = number in copies and segment.place.is_dense and lower + batch.end - batch.start == upper
                 right = lower if is_missing and _flips(batch, lower, batch.end - batch.start + lower) else batch.start
+            if right == batch.start:
+                continue
             reason = misfit(batch.header, batch.start, lower, upper, right)
             if right is None:
                 yield batch, reason
-            elif right != batch.start:
-                batch.misplaced = Finding(segment.path, batch.header.position, FindingKind.ORDER, reason)
+            else:
+                batch.misplaced = Finding(segment.place.path, batch.header.position, FindingKind.ORDER, reason)
                 moved = batch.header.base_offset + right - batch.start
                 batch.header, batch.start = batch.header._replace(base_offset=moved), right
 
@@ -131,10 +126,10 @@ class Placing:
     ) -> int | None:
         """Return the first offset that a batch should have; None if it fits nowhere."""
         length, start = batch.end - batch.start, batch.start
-        is_possible = self._lowest <= start and batch.end - 1 - segment.base_offset <= MAX_RELATIVE_OFFSET
+        is_possible = self._lowest <= start and batch.end - 1 - segment.place.base_offset <= MAX_RELATIVE_OFFSET
         is_free = is_possible and self._is_free(start, batch.end, batch)
         candidates = self._candidates(segment, batch, lower, upper)
-        if segment.is_dense and is_free:
+        if segment.place.is_dense and is_free:
             # The less is missing beside it, the more it takes to believe that it belongs elsewhere.
             sides = sum(self._beside(segment, start, batch.end, batch))
             candidates = [
@@ -146,17 +141,19 @@ class Placing:
         votes = {offset: segment.evidence.votes(batch.header, offset, offset + length) for offset in candidates}
         most = max(votes.values(), default=0)
         is_voted = most > segment.evidence.votes(batch.header, start, batch.end)
-        flips = set(_flips(batch, segment.base_offset, segment.limit))
+        flips = set(_flips(batch, segment.place.base_offset, segment.limit))
         near = [offset for offset in candidates if votes[offset] == most and (is_voted or offset in flips)]
         if len(near) == 1:
             # Where records may be missing, one batch alone is taken to be misplaced, and not to be late.
-            is_late = is_free and not segment.is_dense and (not is_only or start == segment.base_offset)
+            is_late = is_free and not segment.place.is_dense and (not is_only or start == segment.place.base_offset)
             return start if is_late and not is_voted else near[0]
         # What several flipped bits explain is not taken at its word if others have these offsets; nor is a batch far
         # behind all others that they explain, or that is alone and fits where it lies.
         is_far = self._is_last(batch) and not any(self._beside(segment, start, batch.end, batch))
         has_room = upper is None or lower + length <= upper
-        is_wrong = (near and not is_free and not segment.is_dense) or (is_far and (near or (is_doubtful and has_room)))
+        is_wrong = (near and not is_free and not segment.place.is_dense) or (
+            is_far and (near or (is_doubtful and has_room))
+        )
         return None if not is_possible or is_wrong else start
 
     def _candidates(
@@ -166,9 +163,9 @@ class Placing:
         length = batch.end - batch.start
         highest = (segment.limit if upper is None else upper) - length
         found = {*_flips(batch, lower, highest + length), *((lower, highest) if lower <= highest else ())}
-        if segment.is_dense:
+        if segment.place.is_dense:
             found = {offset for offset in found if any(self._beside(segment, offset, offset + length, batch))}
-            missing = _flips(batch, segment.base_offset, segment.limit)
+            missing = _flips(batch, segment.place.base_offset, segment.limit)
             found.update(offset for offset in missing if all(self._beside(segment, offset, offset + length, batch)))
         return sorted(offset for offset in found if self._is_free(offset, offset + length, batch))
 
@@ -186,8 +183,8 @@ class Placing:
     def _beside(self, segment: DisorderedSegment, start: int, end: int, batch: SoundBatch) -> tuple[bool, bool]:
         """Return whether other batches, or the bounds of the segment, are directly before and after some offsets."""
         return (
-            start == segment.base_offset or self._count(start - 1, start, batch) > 0,
-            end == segment.next_base_offset or self._count(end, end + 1, batch) > 0,
+            start == segment.place.base_offset or self._count(start - 1, start, batch) > 0,
+            end == segment.place.next_base_offset or self._count(end, end + 1, batch) > 0,
         )
 
 
@@ -206,7 +203,7 @@ def _in_order(segment: DisorderedSegment) -> set[int]:
     last: list[int] = []
     before: list[int | None] = [None] * len(batches)
     for number, batch in enumerate(batches):
-        if batch.start < segment.base_offset or batch.end - 1 - segment.base_offset > MAX_RELATIVE_OFFSET:
+        if batch.start < segment.place.base_offset or batch.end - 1 - segment.place.base_offset > MAX_RELATIVE_OFFSET:
             continue
         length = bisect_right(ends, batch.start)
         before[number] = last[length - 1] if length else None
@@ -237,14 +234,14 @@ def _settle(segment: DisorderedSegment, in_order: set[int]) -> None:
                 continue
             # What is before and after the two, if that is in order.
             first, last = sorted((number, other))
-            lower = batches[first - 1].end if first - 1 in in_order else None if first else segment.base_offset
-            upper = batches[last + 1].start if last + 1 in in_order else segment.next_base_offset
+            lower = batches[first - 1].end if first - 1 in in_order else None if first else segment.place.base_offset
+            upper = batches[last + 1].start if last + 1 in in_order else segment.place.next_base_offset
             one, rival = batches[number], batches[other]
             fits = (lower is None or lower <= one.start) and (upper is None or one.end <= upper)
             if fits and one.start < rival.end and rival.start < one.end:
                 # Where each would be if the other one is right.
                 bounds = {
-                    first: (segment.base_offset if lower is None else lower, batches[last].start),
+                    first: (segment.place.base_offset if lower is None else lower, batches[last].start),
                     last: (batches[first].end, segment.limit if upper is None else upper),
                 }
                 worth = {
@@ -281,7 +278,7 @@ def _bounds(segment: DisorderedSegment, in_order: set[int]) -> tuple[list[int], 
     """Return for each batch the end of the one in order before it, and the start of the one after it."""
     batches = segment.batches
     ends, starts = list[int](), list[int | None]()
-    end, start = segment.base_offset, segment.next_base_offset
+    end, start = segment.place.base_offset, segment.place.next_base_offset
     for number, batch in enumerate(batches):
         ends.append(end)
         if number in in_order:
