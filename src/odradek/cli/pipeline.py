@@ -372,7 +372,6 @@ def start_over(file: Path, topic: str, store: str | None, name: str | None, form
     Example: odradek pipeline start-over examples/wordcount.toml texts
     """
     from odradek.spark.pipeline.letters import replay_job
-    from odradek.spark.pipeline.start_over import NotMadeAnewError
     from odradek.spark.pipeline.start_over import start_over as begin
 
     jobs = _read(file, name).jobs
@@ -385,20 +384,15 @@ def start_over(file: Path, topic: str, store: str | None, name: str | None, form
     if not asking:
         raise JobError(f"{file}: there is no topic {topic} that a job asks for")
     is_begun = False
-    refusal: NotMadeAnewError | None = None
     for job in asking:
-        try:
-            positions = sorted(begin(job, topic).items())
-        except NotMadeAnewError as error:
-            # A run that was interrupted may have begun with it for this job.
-            refusal = error
-            continue
-        is_begun = True
-        for partition, place in positions:
+        # None where a run that was interrupted has begun with it already.
+        positions = begin(job, topic)
+        is_begun |= positions is not None
+        for partition, place in sorted((positions or {}).items()):
             fields = {"job": job.name, "topic": topic, "partition": partition.partition, "offset": place.offset}
             show(form, fields, f"{job.name}: {partition} begins at offset {place.offset}")
-    if refusal is not None and not is_begun:
-        raise refusal
+    if not is_begun:
+        raise JobError(f"{topic} was not made anew: it is the topic that the job reads", "source")
 
 
 @command.command(short_help="Merge the small Parquet files of jobs.")

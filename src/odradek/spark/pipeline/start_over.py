@@ -14,11 +14,7 @@ from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
 
-class NotMadeAnewError(JobError):
-    """A topic that is the one that the job reads."""
-
-
-def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
+def start_over(job: Job, topic: str) -> dict[TopicPartition, Position] | None:
     """Set the positions of a topic to its start, in the sinks of a job and in its offset store.
 
     What the sinks hold of the topic stays: files, and records of other topics. The job must not be running.
@@ -28,10 +24,9 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
         topic: The topic, as it is now.
 
     Returns:
-        The positions.
+        The positions; None if the topic was not made anew: it is the one that the job reads.
 
     Raises:
-        NotMadeAnewError: It was not made anew.
         JobError: The source does not ask for such a topic, or the job has state.
         SinkError: Another driver holds a sink, or what it holds cannot be written again.
         CommitConflictError: Another driver has stored positions meanwhile.
@@ -78,7 +73,7 @@ def start_over(job: Job, topic: str) -> dict[TopicPartition, Position]:
                 is_done = False
         left = [name for name in gone if name in stored]
         if is_done and not left and len(kept) == len(places):
-            raise NotMadeAnewError(f"{topic} was not made anew: it is the topic that the job reads", "source")
+            return None
         begun = {name: place for name, place in places.items() if name not in kept}
         stored = store.commit(begun, expected=stored)
         if left:
