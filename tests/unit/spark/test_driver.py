@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.errors import CommitConflictError, JobError, OffsetStoreUnavailableError, SinkError
+from odradek.errors import CommitConflictError, JobError, OffsetStoreError, OffsetStoreUnavailableError, SinkError
 from odradek.kafka.topics import Bounds
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
@@ -144,6 +144,17 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
     with pytest.raises(OffsetStoreUnavailableError):
         Pipeline(job, on_step=steps.append).run()
     assert steps == []
+
+
+def test_a_commit_does_not_wait_for_a_store_that_somebody_has_spoilt(tmp_path: Path) -> None:
+    with FileOffsetStore(tmp_path / "offsets.json") as opened:
+        store = claimed(opened)
+        (tmp_path / "offsets.json").write_text("spoilt", encoding="utf-8")
+        asked: list[float] = []
+        store._stopping.sleep = asked.append  # type: ignore[method-assign]
+        with pytest.raises(OffsetStoreError, match="this is not a file of positions"):
+            store.commit({NAME: Position(1)})
+        assert asked == []
 
 
 def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(

@@ -103,7 +103,8 @@ class ClaimedStore:
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Store positions; retry while the store cannot be reached.
 
-        A commit may have happened although its answer was lost: then the store holds exactly these positions.
+        A commit may have happened although its answer was lost: then the store holds exactly these positions. Where it
+        cannot be read any more, as a text that somebody has spoilt, that is the error.
         """
         deadline = time.monotonic() + STORE_PATIENCE_S
         while True:
@@ -113,7 +114,7 @@ class ClaimedStore:
             except OffsetStoreError as error:
                 try:
                     loaded = self._store.load()
-                except OffsetStoreError:
+                except OffsetStoreUnavailableError:
                     loaded = None
                 if loaded is not None and all(loaded.get(name) == place for name, place in positions.items()):
                     self.positions = loaded
