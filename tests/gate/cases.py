@@ -1,12 +1,13 @@
 """Which cases of a test the gate has, and which are for the laboratory.
 
 Where each case starts a program (Apache Kafka, Spark, a client), all of them would take half of the gate's time, and a
-fault nearly always shows in the first one. So of each such test the gate has the first case with each kind of broker,
+fault nearly always shows in the first one. So of each such test the gate has the first case with each kind of
 fixture, codec, isolation level and store. A test of our broker with the marker `compared` is given Apache Kafka, too,
-as proof that it asks for what Kafka does. No change here can change that, so the laboratory sees it. Of a test with
-the marker `every_case`, where each one is another command or page, the gate has all cases, but those of the older
-fixture. Of tests that start no program it has all cases, unless these take minutes together: they have the marker
-`costly`.
+as proof that it asks for what Kafka does. No change here can change that, so the laboratory sees it. The others with
+both brokers are tests of clients and commands, which Apache Kafka judges, and which `unit` lets talk to our broker: the
+laboratory has its turn. Of a test with the marker `every_case`, where each one is another command or page, the gate has
+all cases, but those of the older fixture. Of tests that start no program it has all cases, unless these take long: they
+have the marker `costly`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ def other_cases(tests: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if test.get_closest_marker("laboratory") is not None:
             continue
         kind = _kind(test)
-        is_cheap = not any(map(test.get_closest_marker, ("interop", "spark", "costly")))
+        starts_programs = any(map(test.get_closest_marker, ("interop", "spark")))
+        is_cheap = not starts_programs and test.get_closest_marker("costly") is None
         has_every_case = test.get_closest_marker("every_case") is not None and OLDER not in kind
-        is_of_kafka_alone = test.get_closest_marker("compared") is not None and "kafka" in kind
-        if is_of_kafka_alone or (kind in seen and not is_cheap and not has_every_case):
+        if test.get_closest_marker("compared") is not None:
+            is_of_other_broker = "kafka" in kind
+        else:
+            by_kafka = tuple("kafka" if given == "odradek" else given for given in kind)
+            is_of_other_broker = starts_programs and "odradek" in kind and by_kafka in seen and not has_every_case
+        if is_of_other_broker or (kind in seen and not is_cheap and not has_every_case):
             yield test
         seen.add(kind)
 

@@ -93,6 +93,7 @@ def listed(tools: KafkaTools, broker: Any) -> set[str]:
     return found
 
 
+@pytest.mark.laboratory  # records of the metadata, which metadata_peer takes both ways
 def test_a_folder_carries_acls_to_apache_kafka_and_back(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     def change(broker: Any, *flags: str) -> None:
         kafka_tools.run(ACLS, "--bootstrap-server", broker.bootstrap_servers, "--force", *flags).check()

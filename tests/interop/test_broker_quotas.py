@@ -134,6 +134,7 @@ def test_throttle_times_are_those_of_apache_kafka(kafka_tools: KafkaTools, tmp_p
 # -- kafka-configs.sh
 
 
+@pytest.mark.compared
 @pytest.mark.parametrize(
     ("flags", "quota"),
     [

@@ -178,6 +178,7 @@ def test_both_write_the_same_records(kafka_tools: KafkaTools, tmp_path: Path) ->
     assert ours == theirs
 
 
+@pytest.mark.laboratory  # test_share_delivery has such turns, too
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_folder_is_served_in_turn(kafka_tools: KafkaTools, tmp_path: Path, is_killed: bool) -> None:
     ours, theirs = OdradekBroker(tmp_path / "data", QUICK), KafkaBroker(kafka_tools, tmp_path / "data", QUICK)
@@ -214,6 +215,7 @@ def test_a_folder_is_served_in_turn(kafka_tools: KafkaTools, tmp_path: Path, is_
 # -- Kafka's tools
 
 
+@pytest.mark.compared
 def test_kafkas_tool_describes_and_changes_a_group(any_broker: BrokerFactory, kafka_tools: KafkaTools) -> None:
     broker = any_broker(config=QUICK)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from peers.fixtures import BROKERS, broker_of
 from peers.kafka_tools import KafkaTools
 from peers.process import wait_for
@@ -11,6 +13,7 @@ from peers.process import wait_for
 TIMEOUT_S = 30
 
 
+@pytest.mark.laboratory  # records of the metadata, which metadata_peer takes both ways
 def test_kafkas_tool_finds_what_the_other_broker_left(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     made: list[str] = []
     for number, kind in enumerate((*BROKERS, *BROKERS)):

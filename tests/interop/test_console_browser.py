@@ -265,6 +265,7 @@ def test_a_reset_by_the_keyboard_alone(page: Any, tmp_path: Path) -> None:
         assert place.group_offsets()[MARKUP.decode()][name].offset == 1
 
 
+@pytest.mark.laboratory  # unit/console has the resets, and the next one the keys
 @pytest.mark.compared
 def test_resets_over_brokers(browser: Any, any_broker: BrokerFactory, kafka_groups: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(kafka_groups / "log-dir", tmp_path / "groups"))

@@ -131,6 +131,7 @@ def _reset_and_delete(tools: KafkaTools, broker: KafkaBroker) -> None:
         assert start_offsets(address, "share") == [3, 0, 0, 0]
 
 
+@pytest.mark.compared
 @pytest.mark.parametrize("kind", BROKERS)
 def test_groups_of_a_damaged_partition_are_not_listed(
     kafka_tools: KafkaTools, kafka_groups: Path, tmp_path: Path, kind: str

@@ -17,6 +17,7 @@ from peers.process import free_port
 SETTING = "listener.name.ssl.ssl.keystore.location"
 
 
+@pytest.mark.compared
 @pytest.mark.parametrize("first", ["kafka", "odradek"])
 def test_a_key_store_is_changed_while_either_runs_and_goes_with_the_folder(
     kafka_tools: KafkaTools, tmp_path: Path, first: str

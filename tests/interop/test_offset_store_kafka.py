@@ -23,6 +23,7 @@ from peers.process import PATIENCE, free_port, wait_for
 # kafka-python does not close the socket of a connection that is refused, so that the collector warns of it.
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.every_case,
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.usefixtures("collected"),
 ]

@@ -86,6 +86,7 @@ def test_from_a_folder_of_kafka_to_a_broker_and_back(
     check_same(kafka_tools, opened.bootstrap_servers, fixture_4_3_1, keeps_append_times=False)
 
 
+@pytest.mark.laboratory  # as to a broker and back; unit/transfer has folders
 def test_from_a_folder_of_kafka_to_another_folder(
     kafka_broker: Any, kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ class Turns:
         self.tools.configs(servers, "--alter", "--entity-type", "users", "--entity-name", name, *config).check()
 
 
+@pytest.mark.laboratory  # records of the metadata, which metadata_peer takes both ways
 def test_users_go_from_one_to_the_other(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     turns = Turns(kafka_tools, tmp_path / "data")
     turns.log_dir.mkdir()

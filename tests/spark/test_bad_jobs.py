@@ -20,6 +20,7 @@ def job(tmp_path: Path) -> Path:
     return tmp_path / "job.toml"
 
 
+@pytest.mark.laboratory  # 200 jobs; unit/spark has each mistake that needs no Spark
 def test_no_bad_job_passes(job: Path, spark: SparkSession) -> None:
     job.write_text(SOUND, encoding="utf-8")
     assert check_job(job, lambda: spark) == []

@@ -84,6 +84,7 @@ def expected(fixture: KafkaFixture, partition: int) -> list[tuple[Any, ...]]:
     return [(record.key, record.value, list(record.headers) or None, record.timestamp) for record in records]
 
 
+@pytest.mark.every_case
 def test_forwards_every_record_once(
     spark: SparkSession,
     broker: KafkaBroker,

@@ -784,6 +784,7 @@ def test_compacted_and_transactional_topics_have_no_losses(
     assert stored(tmp_path / "out") == expected
 
 
+@pytest.mark.laboratory  # a Spark of its own; unit/cli has the signals
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_the_batch(number: signal.Signals, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(

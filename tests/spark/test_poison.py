@@ -426,6 +426,7 @@ def number_of(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
     assert (headers["__odradek.errors.message"] or b"").startswith(rb"RuntimeError: ValueError: nine\udcff")
 
 
+@pytest.mark.laboratory  # both are found as each one alone
 def test_a_record_that_ends_the_worker_beside_one_that_raises(folder: Path, spark: SparkSession) -> None:
     text = FUNCTIONS.replace("return None", 'if value == b"3":\n        os._exit(1)\n    return None')
     (folder / "poison_functions.py").write_text(f"import os\n{text}", encoding="utf-8")

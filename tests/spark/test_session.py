@@ -43,6 +43,7 @@ def test_the_workers_run_the_python_that_starts_spark(environment: dict[str, str
     assert ours.stdout.strip() == str(len(fixture_4_3_1.records("v2-none-0")))
 
 
+@pytest.mark.laboratory  # a Spark of its own
 def test_a_session_that_runs_with_other_workers_is_refused(
     environment: dict[str, str], fixture_4_3_1: KafkaFixture
 ) -> None:

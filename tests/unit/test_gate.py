@@ -233,6 +233,7 @@ def test_what_fails_twice_is_red(
     assert lines[-1] == "red: 1 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "text", "line"),
@@ -488,10 +489,10 @@ def as_test(name: str, *markers: str) -> Any:
     return SimpleNamespace(nodeid=name, callspec=SimpleNamespace(params=params), get_closest_marker=found.get)
 
 
-def test_the_gate_has_one_case_with_each_kind_of_broker_and_fixture() -> None:
-    names = ["t[kafka-1]", "t[kafka-2]", "t[odradek-1]", "t[odradek-2]", "u[4.3.1-1]", "u[2.8.2-1]", "u[2.8.2-2]", "v"]
+def test_the_gate_has_one_case_with_each_kind_of_fixture_and_one_broker() -> None:
+    names = ["t[kafka-1]", "t[kafka-2]", "t[odradek-1]", "w[odradek]", "u[4.3.1-1]", "u[2.8.2-1]", "u[2.8.2-2]", "v"]
     others = [test.nodeid for test in other_cases(as_test(name, "interop") for name in names)]
-    assert others == ["t[kafka-2]", "t[odradek-2]", "u[2.8.2-2]"]
+    assert others == ["t[kafka-2]", "t[odradek-1]", "u[2.8.2-2]"]
 
 
 def test_the_gate_has_all_cases_that_start_no_program_and_every_case_where_that_is_asked_for() -> None:
@@ -505,6 +506,8 @@ def test_the_gate_has_all_cases_that_start_no_program_and_every_case_where_that_
     tests += [as_test("v[1]", "interop", "laboratory"), as_test("v[2]", "interop")]
     tests += [as_test("v[kafka]", "interop", "compared"), as_test("v[odradek]", "interop", "compared")]
     tests += [as_test("w[1]", "slow", "costly"), as_test("w[2]", "slow", "costly")]
+    tests += [as_test("x[kafka]", "spark", "every_case"), as_test("x[odradek]", "spark", "every_case")]
+    tests += [as_test("y[kafka]", "slow"), as_test("y[odradek]", "slow")]
     assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]", "v[kafka]", "w[2]"]
 
 

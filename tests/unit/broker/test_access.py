@@ -122,6 +122,7 @@ POLICIES: dict[str, Callable[[Operation, ResourceType], bool]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_api_asks_for_what_the_table_says(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ def content(path: Path) -> list[list[tuple[int | None, bytes | None]]]:
         return [[(record.offset, record.value) for record in logs["events", number].read()] for number in range(2)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(name: str, tmp_path: Path) -> None:
     some = random.Random(1)

@@ -92,6 +92,7 @@ def test_it_holds_what_a_scan_gives(folder: Path, isolation: Isolation) -> None:
         assert of_one.count_rows() == of_one.to_table(columns=["offset"]).num_rows, topic_partition
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_filters_and_columns_are_exact(folder: Path, isolation: Isolation) -> None:

@@ -96,6 +96,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.costly
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("views", [False, True])
@@ -136,6 +137,7 @@ def test_what_is_small_starts_no_thread(log_dir: Path) -> None:
     assert reader.read_all().num_rows < 2500
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("way", ["let go of", "closed", "an exception", "a cycle"])

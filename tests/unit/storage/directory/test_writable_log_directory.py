@@ -94,6 +94,7 @@ def test_topics_come_grow_change_and_go(tmp_path: Path) -> None:
         assert values(logs["b", 0]) == []
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("crashed", [False, True])
 def test_what_kafka_wrote_goes_on(crashed: bool, kafka_fixture: KafkaFixture, tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ def test_look_ups_answer_as_with_the_files_of_2_8_2(
         expected.close()
 
 
+@pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize("state", ["log_dir", "log_dir_unclean"])
 @pytest.mark.parametrize("partition", OLD_FORMATS)
