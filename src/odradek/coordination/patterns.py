@@ -26,6 +26,9 @@ def pattern_options() -> Any:
     options = re2.Options()
     # Otherwise it writes to the standard error output.
     options.log_errors = False
+    # Nobody asks what a group in parentheses has matched, and to know it costs the square of their number for each
+    # character.
+    options.never_capture = True
     options.max_mem = _MOST_BYTES
     return options
 

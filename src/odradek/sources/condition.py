@@ -50,6 +50,8 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 _CONSTANTS: dict[str, Value] = {"true": True, "false": False, "null": None}
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
+# Nobody asks what groups have matched, which would cost the square of their number for each character.
+_OPTIONS.never_capture = True
 _NOT_PARSED = object()
 
 

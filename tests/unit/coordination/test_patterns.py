@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import re2
 
 from odradek.coordination.groups.topics import matches, regex_error
 from odradek.coordination.patterns import MOST_COSTLY, compiled
+from odradek.sources.condition import compiled as compiled_condition
 
 HOSTILE = [
     r"\pL" * 200_000,
@@ -34,6 +38,13 @@ def test_what_costs_too_much_is_refused_unread(pattern: str, monkeypatch: pytest
 def test_what_becomes_too_large_is_refused_by_its_memory(pattern: str) -> None:
     with pytest.raises(re2.error, match="too large"):
         compiled(pattern)
+
+
+@pytest.mark.parametrize("compiled", [compiled, compiled_condition], ids=["of a client", "of a condition"])
+def test_groups_cost_nothing(compiled: Callable[[str], Any]) -> None:
+    pattern = compiled("(" * 500 + "." + ")*" * 500)
+    # RE2 copies what each group has matched at each character: half a minute for one id of 30 KB.
+    assert (pattern.groups, bool(pattern.fullmatch("orders"))) == (0, True)
 
 
 def test_what_people_write_is_taken() -> None:
