@@ -15,7 +15,7 @@ _ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsigna
 if __name__ == "__main__" and _is_ours:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from odradek.cli.app import main  # noqa: E402 - takes a tenth of a second, in which Ctrl-C may come
+from odradek.cli.app import SignalInterrupt, main  # noqa: E402 - takes a tenth of a second, in which Ctrl-C may come
 
 
 def run() -> None:
@@ -25,7 +25,7 @@ def run() -> None:
     def end(number: int, frame: object) -> None:
         came.append(number)
         signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        raise SignalInterrupt
 
     try:
         if _is_ours:

@@ -79,6 +79,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+class SignalInterrupt(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which end also what Ctrl-C only takes back to a prompt."""
+
+
 def fail(message: str, code: ExitCode) -> NoReturn:
     """Print one line on stderr and leave with `code`."""
     report(message)

@@ -26,6 +26,8 @@ from odradek.printable import printable
 from odradek.records.isolation import Isolation
 from odradek.records.timestamps import OnFarTimestamps
 
+_OF_OTHER_FILES = frozenset({".json", ".ndjson", ".txt", ".tsv", ".gz", ".zst", ".bz2", ".xz", ".zip", ".avro", ".orc"})
+
 
 @click.command("export")
 @SOURCE
@@ -74,6 +76,11 @@ def command(
     # A pipe or a device.
     is_stream = is_stdout or (target.exists() and not target.is_dir() and not target.is_file())
     one_file = is_stream or (format_of(target) is not None and not target.is_dir())
+    if not one_file and target.suffix in _OF_OTHER_FILES and not target.exists():
+        named = printable(str(target))
+        raise click.UsageError(
+            f"{named}: the name of a FILE ends with .{', .'.join(FORMATS)}; a DIR like that must exist"
+        )
     form = form or (format_of(target) if one_file else "parquet") or "jsonl"
     if is_stream and form not in STREAMS:
         raise click.UsageError(f"{form} cannot be written to a pipe: use --format {' or '.join(STREAMS)}")

@@ -9,6 +9,7 @@ import click
 from odradek.cli.app import MCP_TOKEN_VARIABLE, report
 from odradek.cli.options import COMMAND_CONFIG, HostPort, Name, Number, SourceType
 from odradek.cli.record_options import REDACT
+from odradek.cli.streams import stdin
 
 
 @click.command("mcp")
@@ -47,6 +48,8 @@ def command(
         opened.partitions()
     served = Served(place, config, redact, float(time_limit_s))
     if address is None:
+        # Without one, the server would not say what is wrong.
+        stdin()
         anyio.run(serve_stdio, served)
         return
     from odradek.mcp.http import serve_http

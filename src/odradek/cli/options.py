@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from odradek.records.timestamps import typed_bound_ms
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_OFFSET = (1 << 63) - 1
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{2,5}")
 
 
 def bundled(name: str, make: Callable[..., Any], *options: Callable[[F], F]) -> Callable[[F], F]:
@@ -186,6 +189,10 @@ def _check_scheme(value: str) -> None:
     scheme, separator, _ = value.partition("://")
     if separator and scheme.isalnum() and scheme.lower() != "kafka" and not Path(value).exists():
         raise click.UsageError(f"{scheme}:// is no address here: give a path, or kafka://HOST:PORT for a broker")
+    if _HOST_AND_PORT.fullmatch(value) and not Path(value).exists():
+        raise click.UsageError(f"{value} is no path here: did you mean kafka://{value}? (If it is a folder: ./{value})")
+    if value.startswith("file:") and not separator and not Path(value).exists():
+        raise click.UsageError(f"{value} is no address here: give the path itself, {value.removeprefix('file:')}")
 
 
 NEW_PATH = NonEmptyPath(path_type=Path)
@@ -330,7 +337,15 @@ COMPRESSION = click.option(
 
 def form(*forms: str, help: str, default: str | None = "text") -> Callable[[F], F]:  # noqa: A002 - as click calls it
     """Return the option `--format`, which a command gets as `form`."""
-    return click.option("--format", "form", type=click.Choice(forms), default=default, help=help)
+    choice = click.Choice(forms)
+    return click.option("--format", "form", type=choice, default=default, help=help, callback=_for_programs)
+
+
+def _for_programs(ctx: click.Context, param: click.Parameter, form: str | None) -> str | None:
+    """Let what programs read be UTF-8, whatever the terminal's encoding: JSON and CSV do not have our escapes."""
+    if form in ("jsonl", "csv") and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
+    return form
 
 
 FORMATS = ("parquet", "arrow", "jsonl", "csv")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.options import Timestamp
+from odradek.errors import OptionError
+from odradek.records.timestamps import typed_bound_ms
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
@@ -31,7 +32,7 @@ class PartitionName(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a partition, and the offset."""
-        match = re.fullmatch(r"(.+)-([0-9]{1,10})(?:=([0-9]{1,18}))?", value, re.ASCII)
+        match = re.fullmatch(r"(.+)-(0|[1-9][0-9]{0,9})(?:=([0-9]{1,18}))?", value, re.ASCII)
         if match is None or (match[3] is not None) != self._has_offset:
             self.fail(f"{value!r} must have the form events-0{'=1200' if self._has_offset else ''}", param, ctx)
         partition = TopicPartition(match[1], int(match[2]))
@@ -55,7 +56,13 @@ class Place(click.ParamType[Any]):
         if "=" in value:
             return PartitionName(has_offset=True).convert(value, param, ctx)
         if not re.fullmatch("[0-9]+", value):
-            return {"timestamp": Timestamp().convert(value, param, ctx)}
+            try:
+                return {"timestamp": typed_bound_ms(value)}
+            except OptionError:
+                told = (
+                    f"{value!r} is neither earliest, an offset (orders-0=1200), nor a time such as 2026-11-01T12:00:00"
+                )
+                self.fail(told, param, ctx)
         if len(value) >= _LEAST_TIME_DIGITS:
             self.fail(f"{value!r} looks like a time in ms: write a time such as 2026-11-01T12:00:00", param, ctx)
         with suppress(ValueError):

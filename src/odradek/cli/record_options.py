@@ -106,6 +106,8 @@ partition_options = bundled(
 
 
 def _selection(offsets: tuple[int | None, int | None] | None, since: int | None, until: int | None) -> DumpSelection:
+    if since is not None and until is not None and until < since:
+        raise click.UsageError("--until is before --since")
     return DumpSelection(*(offsets or (None, None)), since, until)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from odradek.cli.app import ExitCode, describe, report
+from odradek.cli.app import ExitCode, SignalInterrupt, describe, report
 from odradek.cli.options import FOLDER, NEW_FILE, form
 from odradek.cli.progress import progress
 from odradek.cli.record_options import FAR_TIMESTAMPS, READ_COMMITTED, range_options
@@ -284,6 +284,8 @@ def _prompt(queries: Queries, form: str) -> int:
             line = input(("     -> " if given.tell() else "odradek> ") if is_terminal else "")
         except EOFError:
             line = None
+        except SignalInterrupt:
+            raise
         except KeyboardInterrupt:
             click.echo()
             given = io.StringIO()
@@ -304,6 +306,8 @@ def _answer(queries: Queries, sql: str, form: str) -> ExitCode:
             _write(queries, statement, form)
     except queries.refusal as error:
         return _told(queries, error, sql)
+    except SignalInterrupt:
+        raise
     except KeyboardInterrupt:
         report("interrupted")
         return ExitCode.INTERRUPTED

@@ -16,6 +16,7 @@ from odradek.cli.listing import counted, show_line, show_table
 from odradek.cli.options import ADOPT, COMMAND_CONFIG, FOLDER, FOLDER_SOURCE, FORMAT, Integer, Name, Number, pairs
 from odradek.cli.progress import progress
 from odradek.cli.reset_options import TARGETS, print_resets, report_edges
+from odradek.errors import OffsetOutOfRangeError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
 from odradek.inspection.record_json import to_json
@@ -206,11 +207,12 @@ def delete_records(
 ) -> None:
     """Move the log start offset of each partition of TOPIC; the records before it are deleted for good.
 
-    It only moves forwards: --to-latest deletes all records, --shift N the first N offsets of each partition.
+    It only moves forwards: --to-latest deletes all records, --shift N the first N offsets of each partition. Where a
+    partition ends before the offset of --to-offset, nothing is deleted.
 
     Example: odradek topics delete-records kafka://localhost:9092 events --to-time 2026-11-01 --dry-run
     """
-    from odradek.places.resets import plan_resets
+    from odradek.places.resets import ToOffset, plan_resets
 
     if len(targets) != 1:
         raise click.UsageError("give one of the options that say where to: --to-latest, --to-offset ...")
@@ -218,6 +220,10 @@ def delete_records(
         bounds = admin.bounds(admin.place.choose([topic], partitions or None))
         starts = {name: found.start_offset for name, found in bounds.items()}
         planned = plan_resets(admin.place, starts, starts, targets[0])
+        for name, one in planned.items():
+            # All of its records would be gone, where one digit too many is more likely.
+            if isinstance(targets[0], ToOffset) and one.wanted > one.bounds.end_offset:
+                raise OffsetOutOfRangeError(one.wanted, one.bounds.start_offset, one.bounds.end_offset, log=str(name))
         if not dry_run:
             admin.delete_records({name: one.after for name, one in planned.items()})
     report_edges(planned)

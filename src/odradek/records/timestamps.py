@@ -6,7 +6,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
 from typing import Literal, NamedTuple, TypeAlias
@@ -71,7 +70,8 @@ def typed_bound_ms(text: str) -> int:
         if day is not None:
             # Python takes it for a date, Kafka's tools take it for milliseconds.
             raise OptionError(f"{text!r} may be {day} or {iso_text(int(text))}: write the one that is meant")
-    with suppress(ValueError):
+    # `int` alone takes 1_000 and the digits of other scripts, too.
+    if re.fullmatch("[+-]?[0-9]+", text):
         return bound_ms(int(text))
     try:
         # As in Kafka's tools, a time without a zone is UTC.

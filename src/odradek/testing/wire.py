@@ -76,7 +76,7 @@ class WireClient(Closing):
             except TimeoutError:
                 raise TimeoutError(f"{self._address} has not answered for {self.socket.gettimeout():g} s") from None
             if not part:
-                raise ProtocolError("the broker closed the connection")
+                raise ProtocolError(f"{self._address} closed the connection")
             data += part
         return bytes(data)
 

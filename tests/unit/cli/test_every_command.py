@@ -301,6 +301,7 @@ def test_a_file_that_may_not_be_written_is_not_replaced(
         "restore - new",
         "offsets set file:new --from-file -",
         "sql -i data",
+        "mcp data",
         "users add data alice",
         "users add data alice --password-file -",
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import stat
@@ -189,3 +190,32 @@ def test_ctrl_c_ends_a_query(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (out, err.splitlines()[0], process.returncode) == ("", "odradek: interrupted", 130)
+
+
+@pytest.mark.parametrize(
+    ("form", "told"), [("jsonl", '{"value":"\u00e9"}\n'), ("csv", "value\n\u00e9\n"), ("text", "\\xe9")]
+)
+def test_what_programs_read_is_utf_8_on_every_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, form: str, told: str
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace", write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    with pytest.raises(SystemExit) as ended:
+        main(["sql", "SELECT chr(233) AS value", str(folder), "--format", form])
+    # pytest has the stream back when it is closed.
+    monkeypatch.undo()
+    assert ended.value.code in (0, None)
+    assert told in out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_a_prompt_ends_by_sigterm(folder: Path) -> None:
+    command = [sys.executable, "-m", "odradek", "sql", "-i", str(folder), "--format", "csv"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"SELECT 1 AS one;\n")
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(2)] == [b"one\n", b"1\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM

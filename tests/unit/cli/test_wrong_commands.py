@@ -24,6 +24,12 @@ WRONG = {
         dump data --offsets x
         dump data --offsets 5:2
         dump data --since yesterday
+        dump data --since 1_700_000_000_000
+        dump data --since 2026-01-02 --until 2026-01-01
+        export data --to out.json
+        topics create localhost:9092 events
+        topics create file:data events
+        offsets set file:positions.json events-00=5
         dump data --format xml
         dump data --limit -1
         dump data --partition x
@@ -152,6 +158,7 @@ WRONG = {
         offsets set redis://localhost:1/0?group=g&no.such=1 events-0=1
     """,
     INPUT_OUTPUT: """
+        topics delete-records data events --partition 0 --to-offset 2000
         dump missing
         dump notes.txt
         dump missing-*

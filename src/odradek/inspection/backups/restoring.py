@@ -126,7 +126,8 @@ def _extract(archive: IO[bytes], target: FolderTarget) -> None:
                 elif member.isfile() and member.name != MARKER and (content := tar.extractfile(member)) is not None:
                     target.add_stream(_checked(member.name), content, int(member.mtime * 1000))
     except tarfile.TarError as error:
-        raise LogError(f"the archive cannot be read: {error}") from error
+        name = getattr(archive, "name", None)
+        raise LogError(f"{name if isinstance(name, str) else 'the archive'} cannot be read: {error}") from error
 
 
 def _checked(name: str) -> str:

@@ -103,8 +103,8 @@ def _check(path: Path, *, adopt: bool) -> None:
         raise ForeignDirectoryError(
             path,
             found,
-            f"is not a log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True (odradek "
-            "serve --adopt) it is made one, and the folders of partitions in it become topics",
+            f"is not a log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True "
+            "(--adopt) it is made one, and the folders of partitions in it become topics",
         )
     if found:
         _check_partitions(path)

@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 UNUSED_ID = UUID("5a3f9c1e-22d4-4c8b-9f10-6f2d1f3f7a01")
 """An id that no topic has."""
 _PATIENCE_S = 30.0
+_FIRST_PATIENCE_S = 10.0
 _LONGEST_WAIT_S = 120.0
 TRANSIENT = (
     ErrorCode.concurrent_transactions,
@@ -176,7 +177,10 @@ class Target(Closing):
         self._topics: list[str] = []
         self.advertised: dict[int, tuple[int, int]] = {}
         try:
+            # Whether it is a broker shows soon, as in other commands.
+            self._client = WireClient(host, port, client_id="odradek-conformance", timeout_s=_FIRST_PATIENCE_S)
             answer = self.client.call(api_key_of("ApiVersions"), 0, {})
+            self.client.socket.settimeout(_PATIENCE_S)
         except BaseException:
             self.reconnect()
             raise
