@@ -205,7 +205,7 @@ def test_what_programs_read_is_utf_8_on_every_terminal(
     # pytest has the stream back when it is closed.
     monkeypatch.undo()
     assert ended.value.code in (0, None)
-    assert told in out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    assert told in out.buffer.getvalue().decode()
 
 
 @pytest.mark.slow

@@ -146,12 +146,14 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
     assert steps == []
 
 
-def test_a_commit_does_not_wait_for_a_store_that_somebody_has_spoilt(tmp_path: Path) -> None:
+def test_a_commit_does_not_wait_for_a_store_that_somebody_has_spoilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with FileOffsetStore(tmp_path / "offsets.json") as opened:
         store = claimed(opened)
         (tmp_path / "offsets.json").write_text("spoilt", encoding="utf-8")
         asked: list[float] = []
-        store._stopping.sleep = asked.append  # type: ignore[method-assign]
+        monkeypatch.setattr(StopRequest, "sleep", lambda _, seconds: asked.append(seconds))
         with pytest.raises(OffsetStoreError, match="this is not a file of positions"):
             store.commit({NAME: Position(1)})
         assert asked == []
