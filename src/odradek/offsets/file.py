@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from odradek.arguments import checked_int, checked_path
-from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
+from odradek.errors import CommitConflictError, FormatError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -112,7 +112,9 @@ class FileOffsetStore(OffsetStore):
             while not lock.acquire():
                 if time.monotonic() > deadline:
                     holder = "another thread" if lock.is_taken_here else "another process"
-                    raise OffsetStoreError(f"{self.address}: {holder} has held its lock for {self._timeout_s:g} s")
+                    raise OffsetStoreUnavailableError(
+                        f"{self.address}: {holder} has held its lock for {self._timeout_s:g} s"
+                    )
                 time.sleep(_RETRY_S)
             yield
         finally:

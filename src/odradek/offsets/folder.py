@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
 from odradek.arguments import checked_group, checked_int, checked_path
-from odradek.errors import BrokerError, CommitConflictError, FormatError, LogError, OffsetStoreError
+from odradek.errors import (
+    BrokerError,
+    CommitConflictError,
+    FormatError,
+    LogDirectoryLockedError,
+    LogError,
+    OffsetStoreError,
+    OffsetStoreUnavailableError,
+)
 from odradek.inspection.groups import load_groups
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.offsets.committed_form import CommittedGroup
@@ -101,6 +109,8 @@ class FolderOffsetStore(OffsetStore):
                 values = {name: None if offset is None else offset.to_value() for name, offset in offsets.items()}
                 commit_offsets(logs, self.group, values, force=self.force)
                 logs[own].flush()
+        except LogDirectoryLockedError as error:
+            raise OffsetStoreUnavailableError(f"{self.address}: {error}") from error
         except (FormatError, LogError, BrokerError) as error:
             raise OffsetStoreError(f"{self.address}: {error}") from error
         self._seen = group.with_offsets(offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import re2
 from odradek.broker import state_topic
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
+from odradek.broker.transactions.markers import Markers
 from odradek.broker.transactions.verification import Verification
 from odradek.errors import LogOfflineError
 from odradek.messages.coordinators.transaction_records import (
@@ -243,6 +245,34 @@ def test_a_transaction_that_takes_too_long_is_aborted(running: BrokerThread, mak
     assert producer.end(True, keep=True) == (PRODUCER_FENCED if version == 1 else INVALID_TXN_STATE)
     log = running.broker.logs["events", 0]
     assert log.last_stable_offset == log.log_end_offset
+
+
+def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = [make(f"t{number}") for number in range(40)]
+    for producer in producers:
+        producer.init(timeout_ms=900_000)
+        producer.produce(0, b"a")
+    at_once: list[int] = [0, 0]
+    write = Markers.write
+
+    async def writing(*given: Any) -> Any:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        # Others that may go on do so now.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        try:
+            return await write(*given)
+        finally:
+            at_once[0] -= 1
+
+    monkeypatch.setattr(Markers, "write", writing)
+    advance(running, 912)
+    assert {producer.until_idle() for producer in producers} == {"CompleteAbort"}
+    # Else a client of others waits for a turn of thousands.
+    assert at_once == [0, 16]
 
 
 def test_an_unused_transactional_id_is_forgotten(running: BrokerThread, make: Make) -> None:

@@ -208,6 +208,7 @@ def test_a_delegation_token_is_not_taken_for_a_user() -> None:
         b"n,,n=alice=,r=n",
         b"n,,n=alice=2c,r=n",
         b"n,,n=al\0ice,r=n",
+        b"n,,n=alice,r=" + b"n" * 8_192,
     ],
 )
 def test_a_first_message_of_another_form_is_refused(message: bytes) -> None:

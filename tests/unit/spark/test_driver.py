@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,37 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
     with pytest.raises(OffsetStoreUnavailableError):
         Pipeline(job, on_step=steps.append).run()
     assert steps == []
+
+
+def test_a_commit_waits_only_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, steps = StopRequest(), list[str]()
+    monkeypatch.setattr(StopRequest, "sleep", lambda *_: None)
+    commit = FileOffsetStore.commit
+
+    def committing(store: FileOffsetStore, *given: Any, **expected: Any) -> Positions:
+        if len(steps) < 2:
+            raise OffsetStoreUnavailableError("it is away")
+        return commit(store, *given, **expected)
+
+    with FileOffsetStore(tmp_path / "offsets.json") as opened:
+        store = ClaimedStore(opened, stopping, steps.append)
+        store.claim()
+        monkeypatch.setattr(FileOffsetStore, "commit", committing)
+        store.commit({NAME: Position(1)})
+        assert steps == ["waiting for the offset store: it is away"] * 2
+        steps.clear()
+        stopping.make()
+        with pytest.raises(OffsetStoreUnavailableError):
+            store.commit({NAME: Position(2)})
+        monkeypatch.undo()
+        # It can be read, and not be written.
+        stopping.is_made = False
+        (tmp_path / ".offsets.json.lock").unlink(missing_ok=True)
+        (tmp_path / ".offsets.json.lock").mkdir()
+        with pytest.raises(OffsetStoreError, match="Is a directory"):
+            store.commit({NAME: Position(2)})
+        assert steps == []
+        assert opened.load()[NAME].offset == 1
 
 
 def test_a_commit_does_not_wait_for_a_store_that_somebody_has_spoilt(

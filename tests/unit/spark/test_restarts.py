@@ -20,7 +20,7 @@ from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
         (Restart(3, 100), JobError("sql"), [0.1, 0.2, 0.4]),
         (Restart(2, 500_000), OffsetStoreUnavailableError("away"), [500.0, 600.0]),
         (Restart(), WorkerLostError("killed"), [0.0, 0.0, 0.0]),
-        (Restart(1, 100), WorkerLostError("killed"), [0.1, 0.0, 0.0]),
+        (Restart(5, 100), WorkerLostError("killed"), [0.0, 0.0, 0.0, 0.8, 1.6]),
         (Restart(5), CommitConflictError("store", "1", "2"), []),
         (Restart(5), BrokenPipeError(), []),
     ],

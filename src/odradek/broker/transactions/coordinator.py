@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -51,6 +51,8 @@ _T = TypeVar("_T")
 _logger = logger(__name__)
 
 _RETRY_MS = 500
+_MOST_AT_ONCE = 16
+"""So many transactions that nobody asks to end are ended at once: thousands may time out in one moment."""
 _GIVEN_UP = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -90,6 +92,7 @@ class TransactionCoordinator:
         self._config = config
         self.states = TransactionStates(topic, clock)
         self._tasks = Tasks(_log_failure)
+        self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -276,8 +279,10 @@ class TransactionCoordinator:
             after = await self._decide(transaction, commit=commit, client_version=client_version)
         return after if client_version >= EPOCH_BUMPS else NO_PRODUCER
 
-    async def _decide(self, transaction: Transaction, *, commit: bool, client_version: int) -> ProducerIdAndEpoch:
-        """Write the decision, and have the transaction completed."""
+    async def _decide(
+        self, transaction: Transaction, *, commit: bool, client_version: int, is_asked: bool = True
+    ) -> ProducerIdAndEpoch:
+        """Write the decision, and have the transaction completed; where no client has asked, one of some at once."""
         next_producer_id = NO_PRODUCER_ID
         if client_version >= EPOCH_BUMPS and is_last_epoch(transaction.metadata.producer_epoch):
             next_producer_id = await self._next_producer_id(transaction)
@@ -286,11 +291,11 @@ class TransactionCoordinator:
         )
         await self.states.change(transaction, ending)
         transaction.has_failed_fence = False
-        self._complete(transaction)
+        self._complete(transaction, is_asked=is_asked)
         after = ending.ended(self._now_ms)
         return ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
 
-    async def _fence(self, transaction: Transaction) -> None:
+    async def _fence(self, transaction: Transaction, *, is_asked: bool = True) -> None:
         """Abort a transaction with a new epoch, so that its producer can write no more.
 
         Raises:
@@ -298,7 +303,7 @@ class TransactionCoordinator:
         """
         version = self.states.transaction_version
         if version >= EPOCH_BUMPS:
-            await self._decide(transaction, commit=False, client_version=version)
+            await self._decide(transaction, commit=False, client_version=version, is_asked=is_asked)
             return
         metadata = transaction.metadata
         if not transaction.has_failed_fence:
@@ -306,7 +311,7 @@ class TransactionCoordinator:
             epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
             transaction.metadata = metadata.fenced(epoch)
             transaction.has_failed_fence = True
-        await self._decide(transaction, commit=False, client_version=0)
+        await self._decide(transaction, commit=False, client_version=0, is_asked=is_asked)
 
     def _resume(self, transactions: Iterable[Transaction]) -> None:
         """Continue the transactions that have been loaded."""
@@ -314,17 +319,20 @@ class TransactionCoordinator:
         self._forget_later()
         for transaction in transactions:
             if transaction.metadata.state in ENDING:
-                self._complete(transaction)
+                self._complete(transaction, is_asked=False)
 
-    def _complete(self, transaction: Transaction) -> None:
+    def _complete(self, transaction: Transaction, *, is_asked: bool) -> None:
         """Begin to write the markers of a transaction whose end is decided, and then that it is complete."""
         metadata = transaction.metadata
         transaction.pending = metadata.ended(self._now_ms).state
-        self._tasks.start(self._write_markers(transaction))
+        self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))
 
-    async def _write_markers(self, transaction: Transaction) -> None:
+    async def _write_markers(self, transaction: Transaction, turn: AbstractAsyncContextManager[None]) -> None:
         is_first = True
-        while not await self._is_complete(transaction, is_first=is_first):
+        while True:
+            async with turn:
+                if await self._is_complete(transaction, is_first=is_first):
+                    return
             is_first = False
             await self._clock.sleep(_RETRY_MS)
 
@@ -383,10 +391,11 @@ class TransactionCoordinator:
                 self._tasks.start(self._abort(transaction))
 
     async def _abort(self, transaction: Transaction) -> None:
-        # It may have ended before this task began.
-        if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
-            _logger.info("the transaction of %r has timed out", transaction.transactional_id)
-            await self._fence(transaction)
+        async with self._unasked:
+            # It may have ended before its turn.
+            if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
+                _logger.info("the transaction of %r has timed out", transaction.transactional_id)
+                await self._fence(transaction, is_asked=False)
 
     def _forget_later(self) -> None:
         """Look for transactional ids that were not used for long, at intervals, once there is one."""

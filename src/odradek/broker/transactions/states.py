@@ -18,6 +18,7 @@ from odradek.broker.clock import Clock
 from odradek.broker.errors import ApiError
 from odradek.broker.partitions import Partition
 from odradek.broker.state_topic import StateTopic, check_storable
+from odradek.broker.turns import rest
 from odradek.coordination.state_log import state_batch
 from odradek.coordination.transactions.metadata import Transaction, TransactionMetadata, decode_state
 from odradek.errors import FormatError
@@ -142,7 +143,9 @@ class TransactionStates:
         Raises:
             ApiError: One cannot be written; it and those after it are as before.
         """
-        for transaction in transactions:
+        for number, transaction in enumerate(transactions):
+            # Where no disk is waited for, an append gives nobody a turn.
+            await rest(number)
             # A round before this one, which takes long on a slow disk, may have removed it.
             is_known = self._transactions.get(transaction.transactional_id) is transaction
             is_expired = transaction.metadata.has_expired(self._clock.now_ms(), expiration_ms)

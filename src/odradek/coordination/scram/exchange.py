@@ -45,6 +45,8 @@ _NO_EXTENSION = re.compile(",(?!(?!m=)[A-Za-z]+=[^,])")
 
 _OF_TOKENS = re.compile(r",tokenauth=(?i:true)(?:,|\Z)")
 
+_LONGEST = 1 << 13
+"""A first message that is longer is refused: until the second one comes, each of thousands of strangers has it kept."""
 _SECRET = secrets.token_bytes(32)
 """Makes up the salts of users that do not exist: always the same one for a name, until the program ends."""
 
@@ -123,7 +125,7 @@ class ScramExchange:
             raise
 
     def _begin(self, text: str) -> bytes:
-        match = _FIRST.fullmatch(text)
+        match = _FIRST.fullmatch(text) if len(text) <= _LONGEST else None
         if match is None or _NO_EXTENSION.search(match["extensions"]):
             raise RefusedLoginError
         name = _unescaped(match["name"])

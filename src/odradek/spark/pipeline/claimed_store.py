@@ -103,25 +103,22 @@ class ClaimedStore:
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Store positions; retry while the store cannot be reached.
 
-        A commit may have happened although its answer was lost: then the store holds exactly these positions. Where it
-        cannot be read any more, as a text that somebody has spoilt, that is the error.
+        A commit may have happened although its answer was lost: then the store holds exactly these positions.
         """
-        deadline = time.monotonic() + STORE_PATIENCE_S
-        while True:
+
+        def attempt() -> Positions:
             try:
-                self.positions = self._store.commit(positions, expected=self.positions)
-                return
+                return self._store.commit(positions, expected=self.positions)
             except OffsetStoreError as error:
                 try:
                     loaded = self._store.load()
-                except OffsetStoreUnavailableError:
-                    loaded = None
-                if loaded is not None and all(loaded.get(name) == place for name, place in positions.items()):
-                    self.positions = loaded
-                    return
-                if isinstance(error, CommitConflictError) or time.monotonic() > deadline:
-                    raise
-            self._stopping.sleep(STORE_RETRY_S)
+                except OffsetStoreError:
+                    raise error from None
+                if all(loaded.get(name) == place for name, place in positions.items()):
+                    return loaded
+                raise
+
+        self.positions = self._while_away(attempt)
 
     def done(
         self, ends: Mapping[TopicPartition, Position], offsets: int, seconds: float, refused: int

@@ -36,7 +36,7 @@ from odradek.spark.pipeline.sink_specs import LETTERS_VIEW, ORIGIN_COLUMNS, Cons
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
-MOST_RECORDS = 1000
+MOST_RECORDS = 500
 """The most records of one batch that are put aside: to find each takes some runs of the views."""
 _MOST_CHARACTERS = 2000
 """The longest reason that a dead letter has."""

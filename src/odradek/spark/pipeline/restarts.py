@@ -49,7 +49,8 @@ class Restart:
         """
         if isinstance(failure, CommitConflictError | BrokenPipeError):
             return None
+        if isinstance(failure, WorkerLostError) and failures <= WORKER_ATTEMPTS:
+            return 0.0
         if failures <= self.attempts:
             return min(self.backoff_ms / 1000 * 2.0 ** min(failures - 1, 30), _MOST_WAIT_S)
-        is_lost = isinstance(failure, WorkerLostError) and failures <= WORKER_ATTEMPTS
-        return 0.0 if is_lost else None
+        return None

@@ -235,7 +235,8 @@ class ProducerStateManager:
             state.merge(append.state)
         started = [(offset, producer_id) for producer_id, append in check.appends.items() for offset in append.started]
         opened = {**self._open, **dict(sorted(started))} if started else self._open
-        left = dict(opened)
+        # Copied only where one ends: there may be thousands, and each append asks.
+        left = dict(opened) if check.completed else opened
         aborted = []
         for transaction in check.completed:
             if transaction.first_offset not in left:
