@@ -235,8 +235,10 @@ class ProducerStateManager:
             state.merge(append.state)
         started = [(offset, producer_id) for producer_id, append in check.appends.items() for offset in append.started]
         opened = {**self._open, **dict(sorted(started))} if started else self._open
-        # Copied only where one ends: there may be thousands, and each append asks.
-        left = dict(opened) if check.completed else opened
+        if not check.completed:
+            # Not copied for each append: thousands may be open.
+            return ProducerChange(states, self._open, opened, opened, (), end_offset)
+        left = dict(opened)
         aborted = []
         for transaction in check.completed:
             if transaction.first_offset not in left:
