@@ -90,8 +90,7 @@ class FolderTopicSink(Sink):
         self.on_held = spec.on_held
         self._is_by_record = False
         self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
-        named = f"topic {spec.topic}" if spec.topic is not None else f"topics by {spec.topic_column}"
-        self.description = f"{named} of {spec.path}"
+        self.description = f"{spec.topics} of {spec.path}"
         for topic in (spec.topic, spec.dead_letter_topic):
             if topic is not None and _count_partitions(self._path, topic) is None:
                 raise SinkError(f"{self.description}: there is no topic {topic}")

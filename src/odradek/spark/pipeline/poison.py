@@ -281,7 +281,7 @@ def shortened(reason: str) -> str:
 def _frames(batch: Batch) -> Iterator[DataFrame]:
     for spec in batch.job.sinks:
         if isinstance(spec, TopicSinkSpec):
-            yield forwarded(batch.spark, spec, "", is_by_record=True)
+            yield forwarded(batch.spark, spec, spec.topics, is_by_record=True)
         elif isinstance(spec, ConsoleSinkSpec):
             try:
                 yield batch.spark.sql(spec.sql)

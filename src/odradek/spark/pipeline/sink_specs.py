@@ -125,6 +125,11 @@ class TopicSinkSpec:
         return self.view == LETTERS_VIEW
 
     @property
+    def topics(self) -> str:
+        """Where its rows go, for people."""
+        return f"topic {self.topic}" if self.topic is not None else f"topics by {self.topic_column}"
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that its view must have."""
         routing = (self.topic_column if self.topic is None else None, self.partition_column)

@@ -85,8 +85,7 @@ class TopicSink(Sink):
         self.on_held = spec.on_held
         self._is_by_record = False
         self._settings = BrokerSettings.parse(spec.kafka)
-        named = f"topic {spec.topic}" if spec.topic is not None else f"topics by {spec.topic_column}"
-        self.description = f"{named} of {','.join(self._settings.bootstrap_servers)}"
+        self.description = f"{spec.topics} of {','.join(self._settings.bootstrap_servers)}"
         self._owner = owner
         names = [name for name in (spec.topic, spec.dead_letter_topic) if name is not None]
         with BrokerClient(self._settings) as client:
