@@ -18,6 +18,7 @@ from odradek.broker import state_topic
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
 from odradek.broker.transactions.markers import Markers
+from odradek.broker.transactions.states import TransactionStates
 from odradek.broker.transactions.verification import Verification
 from odradek.errors import LogOfflineError
 from odradek.messages.coordinators.transaction_records import (
@@ -31,7 +32,7 @@ from odradek.storage.log.nonblocking_appends import NonblockingAppends
 from odradek.storage.log.writable_log import WritableLog
 from odradek.testing.wire import WireClient
 from peers import broker_thread
-from peers.broker_thread import advance, connect
+from peers.broker_thread import advance, connect, eventually
 from peers.process import wait_for
 from peers.requests import ask, produce_message, produced
 from peers.transactional import (
@@ -270,9 +271,33 @@ def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
 
     monkeypatch.setattr(Markers, "write", writing)
     advance(running, 912)
-    assert {producer.until_idle() for producer in producers} == {"CompleteAbort"}
+    eventually(lambda: {producer.describe().state for producer in producers} == {"CompleteAbort"})
     # Else a client of others waits for a turn of thousands.
     assert at_once == [0, 16]
+
+
+def test_an_abort_that_waits_for_a_disk_is_not_begun_again(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = [make(f"t{number}") for number in range(20)]
+    for producer in producers:
+        producer.init(timeout_ms=900_000)
+        producer.produce(0, b"a")
+    change, is_slow = TransactionStates.change, True
+
+    async def changing(*given: Any) -> None:
+        while is_slow:
+            await asyncio.sleep(0.001)
+        await change(*given)
+
+    monkeypatch.setattr(TransactionStates, "change", changing)
+    advance(running, 912)
+    before = running.call(lambda: len(asyncio.all_tasks()))
+    for _ in range(5):
+        advance(running, 10)
+    assert running.call(lambda: len(asyncio.all_tasks())) == before
+    is_slow = False
+    eventually(lambda: {producer.describe().state for producer in producers} == {"CompleteAbort"})
 
 
 def test_an_unused_transactional_id_is_forgotten(running: BrokerThread, make: Make) -> None:

@@ -92,6 +92,7 @@ class TransactionCoordinator:
         self._config = config
         self.states = TransactionStates(topic, clock)
         self._tasks = Tasks(_log_failure)
+        self._aborts = Tasks(_log_failure)
         self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
@@ -109,6 +110,7 @@ class TransactionCoordinator:
             if timer is not None:
                 timer.cancel()
         self._tasks.cancel()
+        self._aborts.cancel()
 
     def _as_a_whole(self, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
         """Run an action to its end, even if nobody waits for it any more."""
@@ -383,12 +385,14 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self) -> None:
         now = self._now_ms
+        # On a slow disk the round before this one may take longer: those that are in it are not to be in two.
+        is_busy = bool(self._aborts)
         for transaction in self.states:
             if transaction.metadata.state is not TransactionState.ONGOING:
                 continue
             self._abort_later()
-            if transaction.metadata.has_timed_out(now):
-                self._tasks.start(self._abort(transaction))
+            if transaction.metadata.has_timed_out(now) and not is_busy:
+                self._aborts.start(self._abort(transaction))
 
     async def _abort(self, transaction: Transaction) -> None:
         async with self._unasked:
