@@ -154,14 +154,14 @@ _FAULTS = """
         consumer_static_members.one_may_leave_for_good
             leave: or request.member_epoch != LEAVING_STATIC_EPOCH => or False
         consumer_descriptions.several_members_are_one_epoch
-            remove: group.epoch + 1 => group.epoch + len(members)
+            remove: group.epoch + 1, found => group.epoch + len(members), found
     coordination.groups.heartbeat:Heartbeat.
         consumer_groups.an_instance_id_in_use_is_unreleased
             _replaced: old.member_epoch != LEAVING_STATIC_EPOCH and not is_mixed => False
         consumer_groups.a_pattern_that_is_not_valid_is_refused
             _change_regex: self._request.regex_error is not None => False
         consumer_groups.a_topic_that_is_made_is_assigned
-            run: has_known_topics or known_topics != self._topics.version => has_known_topics
+            run: is_new_epoch or known_topics != self._topics.version => is_new_epoch
         migration.another_subscription_rebalances_the_classic_group
             _as_classic: group.target_epoch < self._epoch => False
         migration.an_eager_member_gives_up_all_at_once
@@ -468,13 +468,15 @@ def _mutants() -> Iterator[Mutant]:
 
 _COORDINATOR = "broker.transactions.coordinator:TransactionCoordinator."
 MARKERS_ARE_NOT_WRITTEN = Edit(
-    f"{_COORDINATOR}_complete", "self._tasks.start(self._write_markers(transaction))", "pass"
+    f"{_COORDINATOR}_complete",
+    "self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))",
+    "pass",
 )
 MUTANTS = [
     *_mutants(),
     Mutant(
         "restarts.a_decided_commit_is_completed",
-        Edit(f"{_COORDINATOR}_resume", "self._complete(transaction)", "pass"),
+        Edit(f"{_COORDINATOR}_resume", "self._complete(transaction, is_asked=False)", "pass"),
         MARKERS_ARE_NOT_WRITTEN,
     ),
 ]

@@ -12,8 +12,6 @@ from odradek.testing.conformance.suite import Result, checks, run
 from peers.mutants import MUTANTS, Edit, Mutant, plant
 from peers.restarting_broker import RestartingBroker
 
-pytestmark = pytest.mark.slow
-
 _PATIENCE_S = 3.0
 
 
@@ -42,6 +40,20 @@ def test_there_are_forty_mutants() -> None:
     assert len(MUTANTS) >= 40
 
 
+def test_every_fault_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a change of the source would show only where each of them is planted, in the laboratory."""
+    missing = []
+    for mutant in MUTANTS:
+        for edit in filter(None, (mutant.fault, mutant.until_restart)):
+            with monkeypatch.context() as patch:
+                try:
+                    plant(edit, patch)
+                except AssertionError as error:
+                    missing.append(str(error))
+    assert missing == []
+
+
+@pytest.mark.slow
 @pytest.mark.costly
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.fault.where.rpartition(':')[2]}-{one.checks}")
 def test_a_mutant_is_killed_by_the_checks_of_its_rule(
@@ -52,12 +64,14 @@ def test_a_mutant_is_killed_by_the_checks_of_its_rule(
     assert "failed" in {one.outcome for one in found}, f"{mutant.checks} does not see it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("area", ["timers", "consumer_timers", "restarts"])
 def test_what_time_and_restarts_bring(area: str, tmp_path: Path) -> None:
     found = outcomes(tmp_path / "data", f"{area}.*", None)
     assert {one.name: one.reason for one in found if one.outcome != "ok"} == {}
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_only_decided_is_completed_after_a_restart(tmp_path: Path) -> None:
     (mutant,) = (one for one in MUTANTS if one.until_restart is not None)
     (found,) = outcomes(tmp_path / "data", mutant.checks, mutant.until_restart)
