@@ -96,6 +96,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
 
 LONGEST = (
     "unit/broker/test_longest_turns.py",
+    "unit/testing/test_conformance.py",
     "unit/testing/test_mutants.py",
     "spark/test_forward.py",
     "unit/cli/test_every_command.py",
