@@ -15,6 +15,7 @@ import re2
 MOST_CHARACTERS = 1 << 15
 MOST_OPERATORS = 3_000
 MOST_COSTLY = 100
+MOST_NAMES = 10
 _MOST_BYTES = 1 << 20
 _OPERATORS = re.compile(r"[?*+\[\\]")
 _CLASSES = re.compile(r"\\[pP]")
@@ -60,4 +61,16 @@ def compiled(pattern: str) -> Any:
         re2.error: It is none of RE2's, or has too much of something.
     """
     check_pattern(pattern)
-    return re2.compile(pattern, pattern_options())
+    found = re2.compile(pattern, pattern_options())
+    check_names(found)
+    return found
+
+
+def check_names(compiled: Any) -> None:
+    """Check that a compiled pattern has few named groups: RE2 remembers these all the same.
+
+    Raises:
+        re2.error: It has many.
+    """
+    if compiled.groups > MOST_NAMES:
+        raise re2.error(f"{compiled.groups} named groups, more than {MOST_NAMES}")

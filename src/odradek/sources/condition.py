@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import re2
 
+from odradek.coordination.patterns import check_names
 from odradek.errors import OptionError
 from odradek.inspection.decoding import Content
 from odradek.records import Record
@@ -108,7 +109,9 @@ def compiled(pattern: str, *, ignore_case: bool = False) -> Any:
         OptionError: RE2 does not take it.
     """
     try:
-        return re2.compile(f"(?i){pattern}" if ignore_case else pattern, options=_OPTIONS)
+        found = re2.compile(f"(?i){pattern}" if ignore_case else pattern, options=_OPTIONS)
+        check_names(found)
+        return found
     except (re2.error, UnicodeError) as error:
         raise OptionError(f"{pattern!r} is not a regular expression of RE2: {error}") from error
 

@@ -9,7 +9,8 @@ import pytest
 import re2
 
 from odradek.coordination.groups.topics import matches, regex_error
-from odradek.coordination.patterns import MOST_COSTLY, compiled
+from odradek.coordination.patterns import MOST_COSTLY, MOST_NAMES, compiled
+from odradek.errors import OptionError
 from odradek.sources.condition import compiled as compiled_condition
 
 HOSTILE = [
@@ -45,6 +46,11 @@ def test_groups_cost_nothing(compiled: Callable[[str], Any]) -> None:
     pattern = compiled("(" * 500 + "." + ")*" * 500)
     # RE2 copies what each group has matched at each character: half a minute for one id of 30 KB.
     assert (pattern.groups, bool(pattern.fullmatch("orders"))) == (0, True)
+    # Those with a name it remembers whatever is asked for.
+    named = "".join(f"(?P<n{number}>.?)" for number in range(MOST_NAMES))
+    assert compiled(named).fullmatch("orders") is not None
+    with pytest.raises((re2.error, OptionError), match="11 named groups, more than 10"):
+        compiled(f"{named}(?<another>.*)")
 
 
 def test_what_people_write_is_taken() -> None:

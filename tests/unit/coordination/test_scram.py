@@ -166,6 +166,12 @@ def test_an_unknown_user_always_has_the_same_salt_and_the_iterations_of_the_othe
     assert told("eve") == told("eve") != told("mallory")
     assert told("eve")[1] == told("alice")[1] == b"i=8000"
     assert abs(len(told("eve")[0]) - len(told("alice")[0])) <= 4
+    # A client has made that one.
+    salt = bytes(range(240, 256))
+    salted = hashlib.pbkdf2_hmac("sha256", b"b", salt, 4096)
+    known["bob"] = credential_of_salted_password("bob", SHA_256, salted, salt, 4096)
+    assert told("eve") == told("eve") != told("mallory")
+    assert len(told("eve")[0]) == len(told("bob")[0])
 
 
 def test_a_credential_with_too_few_iterations_lets_nobody_in() -> None:

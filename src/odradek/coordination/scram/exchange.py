@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
 import re
 import secrets
@@ -157,6 +158,9 @@ class ScramExchange:
         newest = next(reversed(credentials.values()), None)
         iterations = MIN_ITERATIONS if newest is None else max(MIN_ITERATIONS, newest.iterations)
         salt = base36(int.from_bytes(digest, "big")).encode()
+        if newest is not None and not newest.salt.isalnum():
+            # Salts of clients are any bytes, of a length of their own.
+            salt = hashlib.shake_128(b"salt" + digest).digest(len(newest.salt))
         return UserScramCredentialRecord(name, self._mechanism.type, salt, digest, digest, iterations)
 
     def _end(self, text: str, credential: UserScramCredentialRecord) -> tuple[bytes, str]:
