@@ -248,13 +248,19 @@ def test_a_transaction_that_takes_too_long_is_aborted(running: BrokerThread, mak
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
-    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producers = [make(f"t{number}") for number in range(40)]
+def ongoing(make: Make, count: int) -> list[TransactionalProducer]:
+    """Return producers, each with a transaction of fifteen minutes."""
+    producers = [make(f"t{number}") for number in range(count)]
     for producer in producers:
         producer.init(timeout_ms=900_000)
         producer.produce(0, b"a")
+    return producers
+
+
+def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = ongoing(make, 40)
     at_once: list[int] = [0, 0]
     write = Markers.write
 
@@ -279,10 +285,7 @@ def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
 def test_an_abort_that_waits_for_a_disk_is_not_begun_again(
     running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producers = [make(f"t{number}") for number in range(20)]
-    for producer in producers:
-        producer.init(timeout_ms=900_000)
-        producer.produce(0, b"a")
+    producers = ongoing(make, 20)
     change, is_slow = TransactionStates.change, True
 
     async def changing(*given: Any) -> None:
@@ -482,6 +485,7 @@ def test_the_loop_matches_no_patterns_of_clients(
     class Spy:
         def __init__(self, pattern: str, options: Any) -> None:
             self.found = compile_pattern(pattern, options)
+            self.groups = self.found.groups
 
         def fullmatch(self, text: str) -> object:
             threads.add(current_thread().name)
