@@ -22,15 +22,19 @@ _CLASSES = re.compile(r"\\[pP]")
 _COSTLY = re.compile(r"\{|\\[pP]")
 
 
-def pattern_options() -> Any:
-    """Return how such a pattern is compiled."""
+def pattern_options(most_bytes: int = _MOST_BYTES) -> Any:
+    """Return how a pattern of somebody else is compiled.
+
+    Args:
+        most_bytes: The most memory that it may take.
+    """
     options = re2.Options()
     # Otherwise it writes to the standard error output.
     options.log_errors = False
     # Nobody asks what a group in parentheses has matched, and to know it costs the square of their number for each
     # character.
     options.never_capture = True
-    options.max_mem = _MOST_BYTES
+    options.max_mem = most_bytes
     return options
 
 

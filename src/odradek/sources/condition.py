@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import re2
 
-from odradek.coordination.patterns import check_names
+from odradek.coordination.patterns import check_names, pattern_options
 from odradek.errors import OptionError
 from odradek.inspection.decoding import Content
 from odradek.records import Record
@@ -49,10 +49,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _CONSTANTS: dict[str, Value] = {"true": True, "false": False, "null": None}
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-# Nobody asks what groups have matched, which would cost the square of their number for each character.
-_OPTIONS.never_capture = True
+_OPTIONS = pattern_options(8 << 20)
 _NOT_PARSED = object()
 
 
