@@ -95,8 +95,10 @@ def _provider(name: str, config: Mapping[str, str], environment: Mapping[str, st
 def _of_environment(environment: Mapping[str, str], pattern: str, setting: str) -> Provider:
     import re2
 
+    from odradek.coordination.patterns import compiled_setting
+
     try:
-        allowed = re2.compile(pattern)
+        allowed = compiled_setting(pattern)
     except re2.error as error:
         raise InvalidConfigError(setting, f"is no pattern of RE2: {error}") from None
 

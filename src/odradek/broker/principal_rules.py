@@ -74,10 +74,13 @@ class PrincipalRules:
 
 
 def _rule(pattern: str, replacement: str, case: str) -> _Rule:
-    import re2  # only for those who have rules
+    # Only for those who have rules.
+    import re2
+
+    from odradek.coordination.patterns import compiled_setting
 
     try:
-        compiled = re2.compile(pattern)
+        compiled = compiled_setting(pattern)
     except re2.error as error:
         raise ValueError(f"has a pattern that RE2 does not take: {pattern} ({error})") from None
     return _Rule(compiled, tuple(_template(replacement, compiled.groups)), case)

@@ -17,15 +17,19 @@ MOST_OPERATORS = 3_000
 MOST_COSTLY = 100
 MOST_NAMES = 10
 _MOST_BYTES = 1 << 20
+_MOST_REPEATED_BYTES = 1 << 17
+_MOST_TIMES = 1_000
 _OPERATORS = re.compile(r"[?*+\[\\]")
 _CLASSES = re.compile(r"\\[pP]")
+_NUMBERS = re.compile(r"[{,]([0-9]{1,4})")
 _COSTLY = re.compile(r"\{|\\[pP]")
 
 
-def pattern_options(most_bytes: int = _MOST_BYTES) -> Any:
+def pattern_options(pattern: str = "", most_bytes: int = _MOST_BYTES) -> Any:
     """Return how a pattern of somebody else is compiled.
 
     Args:
+        pattern: The pattern.
         most_bytes: The most memory that it may take.
     """
     options = re2.Options()
@@ -34,7 +38,9 @@ def pattern_options(most_bytes: int = _MOST_BYTES) -> Any:
     # Nobody asks what a group in parentheses has matched, and to know it costs the square of their number for each
     # character.
     options.never_capture = True
-    options.max_mem = most_bytes
+    # What is repeated by number is compiled as often as that, and what may be absent costs the square of how often.
+    is_often = "){" in pattern or sum(map(int, _NUMBERS.findall(pattern))) > _MOST_TIMES
+    options.max_mem = min(most_bytes, _MOST_REPEATED_BYTES) if is_often else most_bytes
     return options
 
 
@@ -58,23 +64,41 @@ def check_pattern(pattern: str, *, is_compiled: bool = True) -> None:
             raise re2.error(f"{found} {what}, more than {most}")
 
 
-def compiled(pattern: str) -> Any:
+def compiled(pattern: str, most_bytes: int = _MOST_BYTES) -> Any:
     """Compile a pattern.
+
+    Args:
+        pattern: The pattern.
+        most_bytes: The most memory that it may take.
 
     Raises:
         re2.error: It is none of RE2's, or has too much of something.
     """
     check_pattern(pattern)
-    found = re2.compile(pattern, pattern_options())
-    check_names(found)
+    found = _compiled(pattern, pattern_options(pattern, most_bytes))
+    # RE2 remembers these all the same.
+    if found.groups > MOST_NAMES:
+        raise re2.error(f"{found.groups} named groups, more than {MOST_NAMES}")
     return found
 
 
-def check_names(compiled: Any) -> None:
-    """Check that a compiled pattern has few named groups: RE2 remembers these all the same.
+def compiled_setting(pattern: str) -> Any:
+    """Compile a pattern of somebody who is trusted; its groups can be asked for.
 
     Raises:
-        re2.error: It has many.
+        re2.error: It is none of RE2's.
     """
-    if compiled.groups > MOST_NAMES:
-        raise re2.error(f"{compiled.groups} named groups, more than {MOST_NAMES}")
+    options = re2.Options()
+    options.log_errors = False
+    return _compiled(pattern, options)
+
+
+def _compiled(pattern: str, options: Any) -> Any:
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        (said,) = error.args
+        raise re2.error(said.decode(errors="replace") if isinstance(said, bytes) else said) from None
+    finally:
+        # Else the last 128 ones are kept, up to a megabyte each.
+        re2.purge()

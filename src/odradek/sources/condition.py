@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import re2
 
-from odradek.coordination.patterns import check_names, pattern_options
+from odradek.coordination import patterns
 from odradek.errors import OptionError
 from odradek.inspection.decoding import Content
 from odradek.records import Record
@@ -49,7 +49,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _CONSTANTS: dict[str, Value] = {"true": True, "false": False, "null": None}
-_OPTIONS = pattern_options(8 << 20)
+_MOST_BYTES = 8 << 20
 _NOT_PARSED = object()
 
 
@@ -106,9 +106,7 @@ def compiled(pattern: str, *, ignore_case: bool = False) -> Any:
         OptionError: RE2 does not take it.
     """
     try:
-        found = re2.compile(f"(?i){pattern}" if ignore_case else pattern, options=_OPTIONS)
-        check_names(found)
-        return found
+        return patterns.compiled(f"(?i){pattern}" if ignore_case else pattern, _MOST_BYTES)
     except (re2.error, UnicodeError) as error:
         raise OptionError(f"{pattern!r} is not a regular expression of RE2: {error}") from error
 

@@ -23,6 +23,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", HOSTILE, ids=lambda pattern: f"{pattern[:8]}...{len(pattern)}")
 def test_what_costs_too_much_is_refused_unread(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("it was compiled"))
@@ -35,10 +36,38 @@ def test_what_costs_too_much_is_refused_unread(pattern: str, monkeypatch: pytest
     assert ended.value.value == {pattern: ()}
 
 
-@pytest.mark.parametrize("pattern", ["x{0,999}" * 64, r"\pL" * 100, "(?:" + "a" * 4_000 + "){999}"])
-def test_what_becomes_too_large_is_refused_by_its_memory(pattern: str) -> None:
-    with pytest.raises(re2.error, match="too large"):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("x{0,999}" * 64, r"\pL" * 100, "(?:" + "a" * 4_000 + "){999}"),
+        # These would fit, and take seconds: the square of how much may be absent.
+        *(r"\C{0,999}" * 33, "a{0,999}" * 20, "[^a]{0,99}" * 99, "(a?b?){0,99}" * 90),
+    ],
+    ids=lambda pattern: pattern[:12],
+)
+@pytest.mark.parametrize("compiled", [compiled, compiled_condition], ids=["of a client", "of a condition"])
+def test_what_becomes_too_large_is_refused_by_its_memory(compiled: Callable[[str], Any], pattern: str) -> None:
+    if compiled is compiled_condition and "pL" in pattern:
+        # It may be larger.
+        assert compiled(pattern) is not None
+        return
+    with pytest.raises((re2.error, OptionError), match=r"too large - compile failed$"):
         compiled(pattern)
+
+
+@pytest.mark.parametrize("pattern", HOSTILE[1:])
+def test_a_condition_is_refused_as_a_clients_pattern_is(pattern: str) -> None:
+    with pytest.raises(OptionError, match="more than"):
+        compiled_condition(pattern)
+
+
+def test_no_pattern_is_kept() -> None:
+    re2.purge()
+    for number in range(3):
+        compiled(f"orders{number}")
+        compiled_condition(f"orders{number}")
+    assert re2._Regexp._make.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("compiled", [compiled, compiled_condition], ids=["of a client", "of a condition"])
@@ -57,3 +86,4 @@ def test_what_people_write_is_taken() -> None:
     names = "|".join(rf"orders\.{number}\.eu-[0-9]+" for number in range(300))
     assert compiled(names).fullmatch("orders.7.eu-12") is not None
     assert compiled(r"(?i)[\w.-]{1,249}").fullmatch("Orders") is not None
+    assert compiled("error.{0,990}time-?out").search("error: a time-out") is not None
