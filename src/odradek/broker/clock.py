@@ -12,7 +12,9 @@ import asyncio
 import heapq
 import time
 from collections.abc import Callable
+from time import perf_counter
 
+from odradek.broker.turns import TURN_S
 from odradek.printable import logger
 
 _logger = logger(__name__)
@@ -123,16 +125,19 @@ class Clock:
             return
         # Late timers: the process was stopped (SIGSTOP, a frozen container). Heartbeats that came in time wait in the
         # sockets, so let the loop read these first.
-        loop.call_soon(loop.call_soon, self._fire_due)
+        loop.call_soon(lambda: loop.call_soon(self._fire_due))
 
-    def _fire_due(self) -> None:
-        now = self.elapsed_ms()
-        due = []
-        while self._timers and self._timers[0].deadline_ms <= now:
-            due.append(heapq.heappop(self._timers))
-        for timer in due:
+    def _fire_due(self, until_ms: float | None = None) -> None:
+        due_ms = self.elapsed_ms() if until_ms is None else until_ms
+        end = perf_counter() + TURN_S
+        while self._timers and self._timers[0].deadline_ms <= due_ms:
+            if self._loop is not None and perf_counter() > end:
+                # Thousands of sessions may end together; others have their turn in between. What falls due meanwhile
+                # may do so because the process was stopped: `_fire` sees to that.
+                self._loop.call_soon(self._fire_due, due_ms)
+                return
             try:
-                timer.fire()
+                heapq.heappop(self._timers).fire()
             except Exception:
                 # Continue: the other timers are due too.
                 _logger.exception("what was due at a time failed")

@@ -25,7 +25,7 @@ Work: TypeAlias = Generator[Any, None, _T]
 """Work that yields where others may have their turn, or a function to wait for, and returns its result."""
 
 _FIRST_S = 0.001
-_TURN_S = 0.005
+TURN_S = 0.005
 _ITEMS = 50
 
 
@@ -96,7 +96,7 @@ class Turns:
     def _run(self) -> None:
         """Let work in the queue share this turn, until its time is over."""
         self._is_running = False
-        end = perf_counter() + _TURN_S
+        end = perf_counter() + TURN_S
         try:
             while self._queue and perf_counter() < end:
                 self._resume(*self._queue.popleft(), end)

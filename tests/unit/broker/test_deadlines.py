@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
+import pytest
+
 from odradek.broker.clock import Clock
 from odradek.broker.groups.deadlines import Deadlines
 
@@ -29,3 +34,30 @@ def test_there_are_no_deadlines_after_the_end() -> None:
     deadlines.put("g", "after", 1000)
     clock.advance(2)
     assert due == []
+
+
+def test_thousands_that_are_due_at_once_share_the_loop_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, fired, between = Clock(), list[int](), list[int]()
+    ticks = itertools.count()
+    # Each look at the time is a millisecond later.
+    monkeypatch.setattr("odradek.broker.clock.perf_counter", lambda: next(ticks) / 1000)
+
+    async def run() -> None:
+        clock.bind(asyncio.get_running_loop())
+        now = [0.0]
+        monkeypatch.setattr(clock, "elapsed_ms", lambda: now[0])
+        for number in range(100):
+            clock.after(0, lambda number=number: fired.append(number))  # type: ignore[misc]
+        clock.after(20_000, lambda: fired.append(100))
+        while not fired:
+            await asyncio.sleep(0)
+        # The process was stopped: what is late now waits until the sockets are read.
+        now[0] = 21_000.0
+        while len(fired) < 101:
+            await asyncio.sleep(0)
+            between.append(len(fired))
+
+    asyncio.run(run())
+    assert sorted(fired[:100]) == list(range(100))
+    assert between.count(100) >= 2
+    assert max(after - before for before, after in itertools.pairwise(between)) <= 6
