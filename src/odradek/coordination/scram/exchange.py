@@ -19,6 +19,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from odradek.coordination.errors import OTHER_AUTHORIZATION, RefusedLoginError
@@ -46,6 +47,7 @@ _NO_EXTENSION = re.compile(",(?!(?!m=)[A-Za-z]+=[^,])")
 
 _OF_TOKENS = re.compile(r",tokenauth=(?i:true)(?:,|\Z)")
 
+_NEWEST = 16
 _LONGEST = 1 << 13
 """A first message that is longer is refused: until the second one comes, each of thousands of strangers has it kept."""
 _SECRET = secrets.token_bytes(32)
@@ -153,14 +155,16 @@ class ScramExchange:
         return answer.encode()
 
     def _made_up(self, name: str, credentials: dict[str, UserScramCredentialRecord]) -> UserScramCredentialRecord:
-        """Return a credential that no password fits, and that looks like those of the other users."""
+        """Return a credential that no password fits, and that looks like that of one of the newest users."""
         digest = self._mechanism.hmac(_SECRET, name.encode())
-        newest = next(reversed(credentials.values()), None)
-        iterations = MIN_ITERATIONS if newest is None else max(MIN_ITERATIONS, newest.iterations)
+        newest = islice(reversed(credentials.values()), _NEWEST)
+        # The same one each time, and seldom another when users come or go.
+        like = max(newest, key=lambda one: self._mechanism.hmac(digest, one.name.encode()), default=None)
+        iterations = MIN_ITERATIONS if like is None else max(MIN_ITERATIONS, like.iterations)
         salt = base36(int.from_bytes(digest, "big")).encode()
-        if newest is not None and not newest.salt.isalnum():
+        if like is not None and not like.salt.isalnum():
             # Salts of clients are any bytes, of a length of their own.
-            salt = hashlib.shake_128(b"salt" + digest).digest(len(newest.salt))
+            salt = hashlib.shake_128(b"salt" + digest).digest(len(like.salt))
         return UserScramCredentialRecord(name, self._mechanism.type, salt, digest, digest, iterations)
 
     def _end(self, text: str, credential: UserScramCredentialRecord) -> tuple[bytes, str]:
