@@ -67,3 +67,44 @@ def test_the_files_of_a_folder_keep_their_columns(spark: SparkSession, tmp_path:
         ("orders", 1, 1, "new"),
         *(("orders", number, number, None) for number in (2, 3, 4)),
     ]
+
+
+def test_what_is_in_a_struct_that_is_null_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark says of the parts of `struct(1)` that they are never null, and its own writer does not believe it."""
+    with odradek.open(tmp_path / "source") as logs:
+        logs.create_topic("orders")
+        logs["orders", 0].append([odradek.Record(None, b"1"), odradek.Record(None, b"2")])
+    parts = {
+        "struct": ("struct(1 AS a)", {"a": 1}),
+        "list": ("array(1)", [1]),
+        "map": ("map('a', 1)", [("a", 1)]),
+        "structs": ("array(struct(1 AS a))", [{"a": 1}]),
+    }
+    columns = ", ".join(f"IF(offset = 1, {sql}, NULL) AS {name}" for name, (sql, _) in parts.items())
+    Pipeline(Job.parse(JOB.format(columns=columns), tmp_path), spark).run()
+    rows = pq.read_table(tmp_path / "out").select(list(parts)).to_pylist()
+    assert rows == [dict.fromkeys(parts), {name: value for name, (_, value) in parts.items()}]
+    # A column that the view does not have any more.
+    with odradek.open(tmp_path / "source") as logs:
+        logs["orders", 0].append([odradek.Record(None, b"3")])
+    Pipeline(Job.parse(JOB.format(columns="1 AS more"), tmp_path), spark).run()
+    last = spark.sql("SELECT struct, list, map, structs, more FROM so_far WHERE offset = 2").collect()
+    assert [tuple(row) for row in last] == [(None, None, None, None, 1)]
+
+
+def test_a_column_that_names_folders_keeps_its_type(spark: SparkSession, tmp_path: Path) -> None:
+    def run(kind: str) -> None:
+        with odradek.open(tmp_path / "source") as logs:
+            if ("orders", 0) not in logs:
+                logs.create_topic("orders")
+            logs["orders", 0].append([odradek.Record(None, b"1")])
+        job = JOB.replace('["topic"]', '["day"]').format(columns=f"CAST(offset AS {kind}) AS day")
+        Pipeline(Job.parse(job, tmp_path), spark).run()
+
+    run("INT")
+    run("BIGINT")
+    with pytest.raises(SinkError, match=r"the column day of the view rows is string, and folders are named .* bigint:"):
+        run("STRING")
+    run("INT")
+    rows = spark.sql("SELECT day, offset FROM so_far ORDER BY offset").collect()
+    assert [tuple(row) for row in rows] == [(number, number) for number in range(4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 import odradek
 from odradek.coordination.state_log import state_batch
 from odradek.errors import SinkError
+from odradek.inspection.groups import load_groups
 from odradek.offsets.store import Position
 from odradek.places.folder_transaction import FolderTransaction
 from odradek.places.group_log import state_partition
@@ -135,6 +137,7 @@ def test_a_record_of_a_later_kafka_does_not_end_a_transaction_of_a_folder(folder
         assert FolderTransaction(logs, "t").producer > first
 
 
+@pytest.mark.slow
 def test_columns_say_where_records_go(folder: Path) -> None:
     forwarder = Forwarder(folder, topic=None, topic_column="target", partition_column="to", on_invalid="skip")
     targets = ["copy", "other", "copy", "nowhere", None, "other"]
@@ -165,6 +168,7 @@ def impossible_rows() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_row_that_no_record_can_hold_is_named(folder: Path) -> None:
     forwarder = Forwarder(folder)
     for _ in range(2):
@@ -243,6 +247,25 @@ def test_positions_can_be_set_back(folder: Path) -> None:
     forwarder.sink.replay({SOURCE: Position(1)})
     forwarder.write(OffsetRange(SOURCE, 1, 3))
     assert forwarder.values()[0] == numbers(0, 1, 2, 1, 2)
+
+
+@pytest.mark.slow
+def test_the_positions_of_thousands_of_partitions_are_kept(folder: Path) -> None:
+    forwarder = Forwarder(folder, on_held="replay")
+    forwarder.write(OffsetRange(SOURCE, 0, 3))
+    topic_id = str(uuid.uuid4())
+    many = {TopicPartition("wide", number): Position(number, topic_id=topic_id) for number in range(2_000)}
+    forwarder.sink.replay(many)
+    forwarder.write(OffsetRange(SOURCE, 3, 4))
+    assert forwarder.sink.held([SOURCE, *many]) == {**forwarder.sink.held([SOURCE]), **many}
+    # Where there are fewer parts, none of the old ones holds what is not true any more.
+    again = {name: Position(1) for name in many}
+    forwarder.sink.replay(again)
+    assert forwarder.sink.held(again) == again
+    with odradek.open(folder, mode="r") as logs:
+        stored = load_groups(logs, ["job-copy"]).committed("job-copy")
+    assert (len(stored), max(len(one.metadata) for one in stored.values()) < 1 << 15) == (4, True)
+    assert forwarder.values()[0] == numbers(0, 1, 2, 3)
 
 
 @pytest.mark.slow

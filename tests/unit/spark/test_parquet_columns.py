@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     CalendarIntervalType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
     MapType,
     NullType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, folder_columns
+from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, folder_types
 from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 
 BY_DATE = ParquetSinkSpec(Path("out"), "v", partition_by=("date",))
@@ -71,7 +72,7 @@ ROWS = columns(("a", StringType()), ("n", LongType()), ("x", DoubleType()), ("da
 def test_columns_that_folders_may_be_named_after(by: tuple[str, ...]) -> None:
     spec = ParquetSinkSpec(Path("out"), "v", partition_by=by)
     check_columns(ROWS, spec)
-    assert [field.name for field in folder_columns(ROWS, spec)] == list(by)
+    assert list(folder_types(ROWS, {}, spec)) == list(by)
     assert [field.name for field in file_columns(ROWS, spec)] == [name for name in ROWS.names if name not in by]
 
 
@@ -93,3 +94,25 @@ def test_columns_that_folders_cannot_be_named_after(by: tuple[str, ...], told: s
 def test_a_file_needs_a_column() -> None:
     with pytest.raises(SinkError, match="no column of the view v is left for files"):
         check_columns(columns(("a", LongType())), ParquetSinkSpec(Path("out"), "v", partition_by=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("held", "given", "found"),
+    [
+        ("int", LongType(), "bigint"),
+        ("bigint", IntegerType(), "bigint"),
+        ("string", StringType(), "string"),
+        ("string", IntegerType(), None),
+        ("int", StringType(), None),
+        ("date", IntegerType(), None),
+    ],
+)
+def test_the_types_of_columns_that_folders_are_named_after(held: str, given: DataType, found: str | None) -> None:
+    spec = ParquetSinkSpec(Path("out"), "v", partition_by=("day",))
+    schema = columns(("day", given), ("n", LongType()))
+    if found is not None:
+        assert folder_types(schema, {"day": held}, spec) == {"day": found}
+        return
+    told = f"the column day of the view v is {given.simpleString()}, and folders are named after it as {held}:"
+    with pytest.raises(SinkError, match=told):
+        folder_types(schema, {"day": held}, spec)

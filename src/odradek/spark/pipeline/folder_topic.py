@@ -9,6 +9,8 @@ bring to the disk:
 
     group JOB-TOPIC, topic, partition 0     offset 5400
         metadata {"owner":["JOB","TOPIC"],"positions":{"orders":{"0":[120,"dKIu..."]}}}
+
+Where there are more than a text of Kafka holds, the rest are beside partition 1, 2 and so on.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,8 +50,12 @@ from odradek.storage.names import TopicPartition
 
 _LOCK_WAIT_S = 10
 """How long another program may have the folder open before that is an error."""
+_MOST_CHARACTERS = 30_000
+"""Of positions in one part: a text beside an offset has at most 32,767 bytes."""
 _STAGED = "path string, parts string"
 _STAGED_SCHEMA = pa.schema([("path", pa.string()), ("parts", pa.string())])
+
+_Kept: TypeAlias = dict[str, dict[str, list[int | str | None]]]
 
 
 class _Part(NamedTuple):
@@ -89,6 +95,7 @@ class FolderTopicSink(Sink):
         self._id = "-".join(owner)
         self.on_held = spec.on_held
         self._is_by_record = False
+        self._parts_held = 0
         self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
         self.description = f"{spec.topics} of {spec.path}"
         for topic in (spec.topic, spec.dead_letter_topic):
@@ -137,7 +144,9 @@ class FolderTopicSink(Sink):
             SinkError: The positions are another job's, or another program has set the offset.
         """
         found: dict[TopicPartition, Position] = {}
-        for committed in load_groups(logs, [self._id]).committed(self._id).values():
+        stored = load_groups(logs, [self._id]).committed(self._id)
+        self._parts_held = len(stored)
+        for committed in stored.values():
             try:
                 kept = json.loads(committed.metadata)
                 owner = tuple(map(str, kept["owner"])) if "owner" in kept else None
@@ -225,18 +234,40 @@ class FolderTopicSink(Sink):
         self, logs: WritableLogDirectory, places: Mapping[TopicPartition, Position], producer: tuple[int, int]
     ) -> None:
         """Make positions a part of a transaction."""
-        kept: dict[str, dict[str, list[int | str | None]]] = {}
-        for (topic, partition), place in sorted(places.items()):
-            letters = [] if place.note is None else [place.note]
-            kept.setdefault(topic, {})[str(partition)] = [place.offset, place.topic_id, *letters]
-        under = TopicPartition(self._spec.topic or self._spec.position_topic, 0)
-        # So tools show no lag of the group: the marker that ends the transaction takes an offset.
-        end_offset = logs[under].log_end_offset + 1 if under in logs else 0
-        topic_id = logs.topic_id(under.topic) or ZERO_UUID
-        metadata = json.dumps({"owner": self._owner, "positions": kept}, separators=(",", ":"))
-        value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
-        record = encode_offset_commit(OffsetCommitKey(self._id, *under), value)
-        append_group_records(logs, self._id, [record], producer=producer)
+        topic = self._spec.topic or self._spec.position_topic
+        topic_id = logs.topic_id(topic) or ZERO_UUID
+        parts = list(_parts_of_positions(places))
+        # One that is left over would say again what was true before.
+        parts += [{} for _ in range(self._parts_held - len(parts))]
+        records = []
+        for number, part in enumerate(parts):
+            under = TopicPartition(topic, number)
+            # So tools show no lag of the group: the marker that ends the transaction takes an offset.
+            end_offset = logs[under].log_end_offset + 1 if under in logs else 0
+            metadata = _json({"owner": self._owner, "positions": part})
+            value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
+            records.append(encode_offset_commit(OffsetCommitKey(self._id, *under), value))
+        append_group_records(logs, self._id, records, producer=producer)
+
+
+def _parts_of_positions(places: Mapping[TopicPartition, Position]) -> Iterator[_Kept]:
+    """Yield positions in parts, each of which fits beside an offset."""
+    part: _Kept = {}
+    size = 0
+    for (topic, partition), place in sorted(places.items()):
+        letters = [] if place.note is None else [place.note]
+        position = [place.offset, place.topic_id, *letters]
+        more = len(_json([topic, str(partition), position]))
+        if part and size + more > _MOST_CHARACTERS:
+            yield part
+            part, size = {}, 0
+        part.setdefault(topic, {})[str(partition)] = position
+        size += more
+    yield part
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 class _StageTask:

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
@@ -31,7 +31,7 @@ from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.folder_files import FolderFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.lineage import origin_columns
-from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted, folder_columns, with_dates
+from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted, folder_types, with_dates
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, file_name, files_of, format_ranges
 from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ParquetSinkSpec
@@ -43,6 +43,7 @@ _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20
 """The most bytes of a row group in memory; readers of Parquet work best with a few row groups in a file."""
 _WRITTEN = "staged string, stem string, rows bigint"
+_FOLDERS = "folders"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("stem", pa.string()), ("rows", pa.int64())])
 
 
@@ -124,7 +125,9 @@ class ParquetSink(Sink):
         frame = with_dates(frame, self._spec)
         if self._spec.merge is None:
             frame = fitted(frame, self._held_columns(), self._spec)
-        columns = file_columns(frame.schema, self._spec).jsonValue()
+        folders = self._folder_types(frame.schema)
+        # Whoever makes a schema of it passes over what a schema does not have.
+        columns = {**file_columns(frame.schema, self._spec).jsonValue(), _FOLDERS: folders}
         task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record)
         # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
         numbered = frame.toDF(*map(str, range(len(frame.columns))))
@@ -149,6 +152,10 @@ class ParquetSink(Sink):
                     f"{list(self._spec.partition_by)!r}: leave it as it was, or give the sink another path"
                 )
         self._is_laid_out = True
+
+    def _folder_types(self, schema: StructType) -> dict[str, str]:
+        """Return the types of the columns that folders are named after."""
+        return folder_types(schema, (self._folder.columns or {}).get(_FOLDERS, {}), self._spec)
 
     def _held_columns(self) -> StructType | None:
         """Return the columns of the folder's files; None if there are none."""
@@ -185,8 +192,9 @@ class ParquetSink(Sink):
         path = self._spec.path
         # Without these, Spark would take those of some file.
         columns = self._held_columns() or file_columns(frame.schema, self._spec)
-        folders = folder_columns(with_dates(frame, self._spec).schema, self._spec)
-        columns = StructType([*columns, *folders])
+        folders = self._folder_types(with_dates(frame, self._spec).schema)
+        of_folders = (StructField(name, DataType.fromDDL(kind)) for name, kind in folders.items())
+        columns = StructType([*columns, *of_folders])
         if isinstance(path, FolderUri):
             frame = remote_frame(spark, path, names, columns, self._spec.partition_by)
         else:
@@ -283,6 +291,17 @@ class _OpenFile:
         self.files.seal(self._file)
 
 
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose parts may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), pa.field(kind.item_field.name, _nullable(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _nullable(kind.value_type)))
+    return kind
+
+
 @dataclass(frozen=True)
 class _WriteTask:
     """The work of a Spark task: stages its rows, one file for each partition, and folder, among them."""
@@ -299,11 +318,12 @@ class _WriteTask:
         files: dict[_Part, _OpenFile] = {}
         for batch in batches:
             for part, rows in self._parts(batch.rename_columns(self.columns)):
+                content = self._content(rows)
                 if part not in files:
                     name = f"{self.staging}/{uuid.uuid4().hex}.staged"
-                    files[part] = _OpenFile(folder, name, self._content(rows).schema, self.spec.compression)
+                    files[part] = _OpenFile(folder, name, content.schema, self.spec.compression)
                 offsets = rows.column("offset") if part.partition is not None else None
-                files[part].write(self._content(rows), offsets)
+                files[part].write(content, offsets)
         results: dict[str, list[Any]] = {"staged": [], "stem": [], "rows": []}
         for part, file in files.items():
             file.close({RANGES_KEY: self._footer(part)})
@@ -333,8 +353,10 @@ class _WriteTask:
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         # Readers that know Hive's layout take these columns from the folder's name.
-        dropped = [name for name in self.spec.partition_by if name in rows.schema.names]
-        return rows.drop_columns(dropped) if dropped else rows
+        rows = rows.drop_columns([name for name in self.spec.partition_by if name in rows.schema.names])
+        # Where a struct is null, so is what is in it, whatever Spark says of that.
+        wanted = pa.schema([field.with_type(_nullable(field.type)) for field in rows.schema], rows.schema.metadata)
+        return rows if rows.schema == wanted else rows.cast(wanted)
 
     def _footer(self, part: _Part) -> bytes:
         ranges = self.footers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import (
@@ -106,10 +107,7 @@ def fitted(frame: DataFrame, held: StructType | None, spec: ParquetSinkSpec) -> 
         elif found == wanted or wanted in _WIDER.get(found, ()):
             columns.append(column.cast(field.dataType).alias(field.name))
         else:
-            raise SinkError(
-                f"{spec.description}: the column {new.name} of the view {spec.view} is {found}, and the files of the "
-                f"folder have it as {wanted}: cast it to that, or give the sink another path"
-            )
+            raise _wrong_type(spec, new.name, found, f"and the files of the folder have it as {wanted}")
     return frame.select(*columns, *map(_column, given.values()))
 
 
@@ -134,14 +132,32 @@ def with_dates(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
     return frame.withColumn(_DATE, functions.expr(f"CASE WHEN {has_date} THEN date_from_unix_date({days}) END"))
 
 
-def folder_columns(schema: StructType, spec: ParquetSinkSpec) -> list[StructField]:
-    """Return the columns that folders are named after, the outermost first.
+def folder_types(schema: StructType, held: Mapping[str, str], spec: ParquetSinkSpec) -> dict[str, str]:
+    """Return the columns that folders are named after, the outermost first, with types that all their names are of.
 
     Args:
         schema: The columns of the view, with the dates.
+        held: Their types so far, the widest of each; none if there are no files, or it was not noted.
         spec: The sink.
+
+    Raises:
+        SinkError: A column has a type that names of folders so far are not of.
     """
-    return [StructField(name, schema[name].dataType) for name in spec.partition_by]
+    found = {name: schema[name].dataType.simpleString() for name in spec.partition_by}
+    for name, wanted in held.items():
+        given = found.get(name, wanted)
+        if wanted in _WIDER.get(given, ()):
+            found[name] = wanted
+        elif given != wanted and given not in _WIDER.get(wanted, ()):
+            raise _wrong_type(spec, name, given, f"and folders are named after it as {wanted}")
+    return found
+
+
+def _wrong_type(spec: ParquetSinkSpec, name: str, found: str, why: str) -> SinkError:
+    return SinkError(
+        f"{spec.description}: the column {name} of the view {spec.view} is {found}, {why}: cast it to that, or give "
+        "the sink another path"
+    )
 
 
 def file_columns(schema: StructType, spec: ParquetSinkSpec) -> StructType:
