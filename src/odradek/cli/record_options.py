@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.arguments import is_broker
 from odradek.cli.options import FILE, F, Name, Number, OffsetRangeType, Timestamp, bundled
 from odradek.cli.progress import progress
 from odradek.errors import LogError, OdradekError, OptionError, UnknownTopicOrPartitionError
@@ -68,6 +69,25 @@ class PartitionFilter:
             ]
         return found
 
+    def check(self, owners: Iterable[TopicPartition], sources: Iterable[str]) -> None:
+        """Check that each topic that was named, and each number, is there.
+
+        Args:
+            owners: The partitions that exist, or those of them that are wanted.
+            sources: Where they are: paths and addresses.
+
+        Raises:
+            OdradekError: One is not.
+        """
+        for error in self.missing(owners, ", ".join(map(_without_password, sources))):
+            raise error
+
+
+def _without_password(source: str) -> str:
+    from odradek.places.address import BrokerAddress
+
+    return BrokerAddress.parse(source).text if is_broker(source) else source
+
 
 @contextmanager
 def opened(
@@ -81,6 +101,7 @@ def opened(
     with open_place(address, config) as source:
         with progress("connecting"):
             chosen = source.choose(wanted.topics or None, wanted.partitions or None)
+            wanted.check(chosen, [address])
         yield source, chosen
 
 

@@ -46,6 +46,7 @@ def command(
     topics, partitions = wanted.topics or None, wanted.partitions or None
     with progress("connecting"):
         run = StatisticsRun(source, topics=topics, partitions=partitions, decode=records, config=config)
+    wanted.check(run.partitions, [source])
     logs: list[LogStatistics] = []
     with progress("stat", lambda: run.total_bytes, lambda: run.read_bytes):
         for topic, group in _by_topic(run.logs()):

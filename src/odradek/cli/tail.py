@@ -104,6 +104,8 @@ def command(
     with progress("connecting"):
         tail = Tail(sources, choice, report=note, follows=follow, config=config)
     with tail:
+        if not follow:
+            wanted.check(tail.partitions, sources)
         if since is None:
             write(tail.last(10 if count is None else count))
         else:

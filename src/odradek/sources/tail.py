@@ -292,6 +292,11 @@ class Tail(Closing):
             self.close()
             raise
 
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that are read, by source."""
+        return [name for watched in self._watched for name in watched.partitions]
+
     def last(self, count: int) -> list[TailedRecord]:
         """Return the last records of each partition, merged by their times; `follow` continues after them.
 

@@ -101,6 +101,7 @@ def test_a_silent_broker_is_named() -> None:
             client.call(18, 0, {})
 
 
+@pytest.mark.slow
 def test_the_time_is_moved_by_the_control(monkeypatch: pytest.MonkeyPatch) -> None:
     with Broker() as broker, broker.control_server() as control:
         arguments = [broker.bootstrap_servers, "--check", "timers.a_silent_member_is_removed"]

@@ -288,6 +288,7 @@ def test_what_dump_prints_of_json_is_produced_again(data: Path) -> None:
         assert [record.value for record in logs["again", 0]] == values
 
 
+@pytest.mark.slow
 def test_an_internal_topic_is_one_line_of_the_table(data: Path) -> None:
     run("offsets set folder:data?group=g events-0=1")
     lines = run("topics data").stdout.splitlines()
@@ -444,7 +445,10 @@ def test_a_password_in_the_wrong_place_is_not_shown(line: str) -> None:
 
 
 def test_a_pattern_that_matches_no_topic_is_told(data: Path) -> None:
-    for line in ("dump data --topic nope*", "dump data/events-0 --topic nope*"):
+    for line in (
+        *("dump data --topic nope*", "dump data/events-0 --topic nope*", "grep x data --topic nope*"),
+        *("stat data --topic nope*", "tail data --topic nope*", "export data --to out --topic nope*"),
+    ):
         result = run(line)
         assert result.exit_code != 0
         assert "no topic matches 'nope*'" in result.stderr

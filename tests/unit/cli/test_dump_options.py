@@ -189,6 +189,7 @@ def test_values_of_an_avro_schema(tmp_path: Path) -> None:
     assert "needs --schema" in run("--values", "avro", log, code=2).stderr
 
 
+@pytest.mark.slow
 def test_values_of_a_protobuf_message(tmp_path: Path) -> None:
     descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
     files = descriptor_pb2.FileDescriptorSet()

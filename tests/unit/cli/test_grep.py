@@ -88,6 +88,7 @@ def _of(*spans: tuple[int, int, int]) -> list[tuple[int | str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_counts(fixture_4_3_1: KafkaFixture) -> None:
     folder = fixture_4_3_1.log_dir
     counts = dict(line.split() for line in lines("grep", "-c", "leader", folder, "--topic", "v2-*"))

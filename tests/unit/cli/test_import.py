@@ -15,6 +15,7 @@ from peers.command import run
 from peers.files import create_log
 
 
+@pytest.mark.slow
 def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
     source = tmp_path / "\udcff"
     create_log(source, "events", [b"a"])

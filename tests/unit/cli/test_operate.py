@@ -259,6 +259,7 @@ def test_a_refused_line_before_one_that_is_no_record(source: str, tmp_path: Path
     assert "events-7 is not in" in run("produce", source, "events", "--partition", "7", given=b"a\n", code=3)
 
 
+@pytest.mark.slow
 def test_what_became_of_lines_without_an_answer_is_not_claimed() -> None:
     with Broker() as broker, broker.fault("Produce", error="UNKNOWN_SERVER_ERROR"):
         broker.create_topic("events")
@@ -296,6 +297,7 @@ def end_of(source: str, tmp_path: Path) -> int:
         return opened.bounds(TopicPartition("events", 0)).end_offset
 
 
+@pytest.mark.slow
 def test_a_line_without_a_separator_ends_it(tmp_path: Path) -> None:
     run("topics", "create", empty_folder(tmp_path), "events")
     said = run("produce", tmp_path / "data", "events", "--key-separator", ":", given=b"a:b\nc", code=3)
@@ -391,6 +393,7 @@ def test_a_group_with_members_is_shown_and_refused(tmp_path: Path) -> None:
             assert "is locked: this program has it open" in run("topics", "create", path, "other", code=3)
 
 
+@pytest.mark.slow
 def test_a_partition_that_its_broker_cannot_read_hides_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -416,6 +419,7 @@ def test_a_partition_that_its_broker_cannot_read_hides_no_other(
     ]
 
 
+@pytest.mark.slow
 def test_a_refused_deletion_has_the_name_that_the_broker_gave_it(tmp_path: Path) -> None:
     with Broker() as broker:
         broker.create_topic("events")
@@ -505,6 +509,7 @@ def test_a_folder_that_another_process_has_names_it(tmp_path: Path) -> None:
         process.stdin.close()
 
 
+@pytest.mark.slow
 def test_a_folder_may_have_the_name_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with odradek.open("create") as logs:

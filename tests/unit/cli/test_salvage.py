@@ -58,6 +58,7 @@ def overwrite(path: Path, header: BatchHeader, data: bytes, at: int = 0) -> None
         file.write(data)
 
 
+@pytest.mark.slow
 def test_only_what_is_damaged_is_lost(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
     root = small_log_dir("keyed-0")
     folder = root / "keyed-0"
@@ -170,6 +171,7 @@ def test_a_wrong_base_offset_is_put_right(
     assert list(verify(tmp_path / "out", decode=True)) == []
 
 
+@pytest.mark.slow
 def test_a_batch_of_which_nobody_knows_where_it_belongs_is_lost_alone(
     small_log_dir: SmallLogDirectory, tmp_path: Path
 ) -> None:
@@ -241,6 +243,7 @@ def test_where_nothing_can_be_read_nothing_is_written(
 # -- where to
 
 
+@pytest.mark.slow
 def test_a_target_within_its_source_is_refused_before_anything_is_written(
     small_log_dir: SmallLogDirectory, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_options_narrow_what_there_is(folder: Path, options: list[str], count: i
     assert run('SELECT count(*) AS n FROM "web.clicks-2026"', folder, *options).output.split() == ["n", str(count)]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_in_a_line(folder: Path, tmp_path: Path) -> None:
     for arguments, code, text in [
         (("SELEC 1", folder), 3, "syntax error"),

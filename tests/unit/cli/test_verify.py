@@ -116,6 +116,7 @@ def test_topics_as_consumers_saw_them(kafka_fixture: KafkaFixture) -> None:
     assert len(table) == 1 + len(rows) + 2
 
 
+@pytest.mark.slow
 def test_topics_reports_a_torn_tail(writable_log_dir: Path) -> None:
     segment = max((writable_log_dir / "v2-none-0").glob("*.log"))
     cut(segment, segment.stat().st_size - 1)
@@ -205,6 +206,7 @@ def test_topics_goes_on_after_a_segment_that_cannot_be_read(
     assert [line.split()[3] for line in table.splitlines() if line.startswith("keyed ")][1] == "-"
 
 
+@pytest.mark.slow
 def test_topics_of_which_nothing_can_be_read_is_3(writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, lambda path: True, errno.EACCES)
     result = run("topics", writable_log_dir, code=3)
