@@ -204,6 +204,7 @@ def said(suite: Suite, code: int, capfd: pytest.CaptureFixture[str]) -> tuple[in
     return code, capfd.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_what_passes_the_second_time_is_named_and_green(
     suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +222,7 @@ def test_what_passes_the_second_time_is_named_and_green(
     assert lines[2:] == ["green: 3 passed (1 of them by a second run), 0 failed, 0 skipped"]
 
 
+@pytest.mark.slow
 def test_what_fails_twice_is_red(
     suite: Suite, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +235,7 @@ def test_what_fails_twice_is_red(
     assert lines[-1] == "red: 1 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.slow
 @pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize(
@@ -263,6 +266,7 @@ def test_what_has_no_second_chance(
     assert any(one.startswith(line) for one in lines), lines
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_between_tests_is_red(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
     suite.write(
         "conftest.py",
@@ -335,6 +339,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
     (clone / "Makefile").write_text("spark:\n\t@true\nlint:\n\t@echo lint; exit 3\n")
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
@@ -351,6 +356,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
     (clone / "Makefile").write_text("spark:\n\t@true\nlint:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
     with (clone / "printed").open("w") as printed:
@@ -374,12 +380,14 @@ GREEN = (
 )
 
 
+@pytest.mark.slow
 def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
     (clone / "Makefile").write_text(GREEN)
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "green: 2 passed, 0 failed, 0 skipped")
 
 
+@pytest.mark.slow
 def test_what_the_laboratory_finds_changes_no_verdict(clone: Path) -> None:
     failed = '{"id": "tests/crash/test_a.py::test_b", "when": "call", "outcome": "failed", "message": "a torn batch"}'
     (clone / "Makefile").write_text(
@@ -402,6 +410,7 @@ def test_what_the_laboratory_finds_changes_no_verdict(clone: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_laboratory_ends_with_the_script_and_the_verdict_stands(clone: Path) -> None:
     (clone / "Makefile").write_text(f"{GREEN}laboratory:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
     with (clone / "printed").open("w") as printed:
@@ -420,6 +429,7 @@ def test_the_laboratory_ends_with_the_script_and_the_verdict_stands(clone: Path)
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_the_script_judges_the_clone_that_it_is_in(clone: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -433,6 +443,7 @@ def test_the_script_judges_the_clone_that_it_is_in(clone: Path, tmp_path: Path) 
     assert ended.stdout.splitlines()[-1] == "red: 0 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.slow
 def test_a_module_that_skips_itself_is_red_in_the_gate(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
     environment = os.environ | {"ODRADEK_GATE": "1", "PYTHONPATH": str(ROOT / "tests")}
@@ -473,6 +484,7 @@ def environ_of(pid: str) -> list[bytes]:
         return []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, {"GNUMAKEFLAGS": "-n"}, {"GNUMAKEFLAGS": "-i"}])
 def test_the_script_is_red_if_no_test_was_run(clone: Path, variables: dict[str, str]) -> None:
     (clone / "Makefile").write_text(f"spark lint docs test test-interop:\n\t@{'false' if variables else 'true'}\n")
@@ -511,6 +523,7 @@ def test_the_gate_has_all_cases_that_start_no_program_and_every_case_where_that_
     assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]", "v[kafka]", "w[2]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variables", "outcome"), [({}, "1 skipped"), ({"ODRADEK_GATE": "1"}, "1 error")])
 def test_a_program_that_is_missing_is_a_skip_but_red_in_the_gate(
     tmp_path: Path, variables: dict[str, str], outcome: str
@@ -553,6 +566,7 @@ def test_it(seed):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marker", ["laboratory", "not slow"])
 def test_a_seed_that_is_printed_first_repeats_a_run_of_the_laboratory(tmp_path: Path, marker: str) -> None:
     (tmp_path / "test_it.py").write_text(SEEDED)
