@@ -33,6 +33,7 @@ def test_nothing_is_found(seconds: int, tmp_path: Path) -> None:
     assert result.stdout.count(" executions in ") == 13
 
 
+@pytest.mark.slow
 def test_a_broken_promise_is_found(tmp_path: Path) -> None:
     """The fuzzer itself: a decoder that believes a length is caught by the guard page, and its input is kept."""
     program = f"""

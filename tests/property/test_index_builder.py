@@ -66,6 +66,7 @@ def expected(base_offset: int, batches: list[bytes], interval_bytes: int) -> tup
     return offsets, times + (struct.pack(">qi", largest[0], largest[1] - base_offset) if largest[0] > last[0] else b"")
 
 
+@pytest.mark.slow
 @given(segments(), intervals)
 def test_the_compiled_index_builder_adds_the_entries_of_the_other_one(
     segment: tuple[int, list[bytes]], interval_bytes: int

@@ -30,6 +30,7 @@ def with_timestamp(message: bytes, timestamp: int) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(batches=st.lists(BATCH, max_size=6), since=st.integers(0, 10))
 def test_dump_and_scan_select_by_the_timestamps_of_records(

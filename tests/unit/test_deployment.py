@@ -40,6 +40,7 @@ def verified(folder: Path, name: str, unit: str) -> str:
     return ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "unit"), [("odradek-pipeline@orders.service", UNIT), ("odradek.service", broker_unit())]
 )

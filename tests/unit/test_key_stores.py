@@ -65,6 +65,7 @@ def test_stores_of_keytool_are_read(trust: str, tmp_path: Path) -> None:
     shake_hands(client, server)
 
 
+@pytest.mark.slow
 def test_a_client_and_a_broker_with_stores_of_keytool(tmp_path: Path) -> None:
     own = {
         "ssl.keystore.location": str(STORES / "server.jks"),
@@ -169,6 +170,7 @@ def test_a_damaged_store_is_an_error_at_any_byte() -> None:
             read_key_store(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], STORE_PASSWORD, KEY_PASSWORD)
 
 
+@pytest.mark.slow
 def test_a_damaged_pem_is_read_once() -> None:
     """Not once for each of its blocks, none of which ends: that took minutes, in which the broker did nothing else."""
     blocks = "-----BEGIN CERTIFICATE-----\nAAAA\n" * 100_000

@@ -98,6 +98,7 @@ def test_what_cannot_be_read_is_said_and_not_raised(folder: Path, monkeypatch: p
         assert "closed" in shown(thing)
 
 
+@pytest.mark.slow
 def test_tables_have_what_the_console_shows_while_another_holds_the_folder(folder: Path) -> None:
     with odradek.open(folder):
         topics = notebook.topics(folder)
@@ -120,6 +121,7 @@ def test_a_search_that_could_find_nothing_is_refused(folder: Path, wrong: dict[s
         notebook.search(folder, "orders", "script", **wrong)
 
 
+@pytest.mark.slow
 def test_findings_are_counted_by_kind(folder: Path) -> None:
     segment = min(folder.glob("orders-1/*.log"))
     with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:

@@ -206,6 +206,7 @@ def test_a_refused_client_lets_no_internal_topic_be_created(client: WireClient) 
     assert ask(client, "Metadata", 9, topics=None).topics == ()
 
 
+@pytest.mark.slow
 def test_what_is_refused_does_not_count_against_the_quota_of_mutations(client: WireClient) -> None:
     def create_topic(name: str) -> Any:
         return ask(client, "CreateTopics", 7, topics=[new_topic(name, 50)])
@@ -273,6 +274,7 @@ def test_a_refusal_is_logged_once_a_minute(
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.slow
 def test_a_pattern_matches_only_topics_that_the_member_may_describe(client: WireClient) -> None:
     for kind, name, operation in ((GROUP, "g", Operation.ALL), (TOPIC, "events", Operation.DESCRIBE)):
         create(client, kind, name, operation)

@@ -187,6 +187,7 @@ def test_where_epochs_end(running: BrokerThread, client: WireClient, events: str
 # -- settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", versions(DESCRIBE_CONFIGS))
 def test_the_settings_of_a_topic(client: WireClient, version: int) -> None:
     create(client, "table", config={"cleanup.policy": "compact"})
@@ -203,6 +204,7 @@ def test_the_settings_of_a_topic(client: WireClient, version: int) -> None:
         assert all(config.documentation for config in configs.values())
 
 
+@pytest.mark.slow
 def test_what_a_topic_is_told_is_what_its_log_does(running: BrokerThread, client: WireClient) -> None:
     create(client, "events", config={"retention.ms": "5000"})
     for name, level, value in (

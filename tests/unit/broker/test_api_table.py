@@ -44,6 +44,7 @@ def test_every_module_is_advertised() -> None:
     assert sorted(path.stem for path in folder.glob("k*.py")) == [module for module, _ in ADVERTISED.values()]
 
 
+@pytest.mark.slow
 def test_all_modules_can_be_imported_before_they_are_asked_for() -> None:
     code = "from odradek.broker.api import *; load_apis(); raise SystemExit(set(APIS) != set(ADVERTISED))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -180,6 +180,7 @@ def test_requests_before_one_that_closes_the_connection_are_answered(
 # -- clients that do not read, or send too much
 
 
+@pytest.mark.slow
 def test_who_does_not_read_is_not_read_from(running: BrokerThread, client: WireClient, topic: None) -> None:
     for _ in range(4):
         running.broker.logs["events", 0].append([Record(None, bytes(10_000_000))])
@@ -192,6 +193,7 @@ def test_who_does_not_read_is_not_read_from(running: BrokerThread, client: WireC
         assert_served(client)
 
 
+@pytest.mark.slow
 def test_a_flood_behind_a_long_poll_waits(running: BrokerThread, client: WireClient, topic: None) -> None:
     with connect(running) as flooding:
         waiting = flooding.send(1, 12, fetch_message(max_wait_ms=HOUR_MS))
@@ -225,6 +227,7 @@ def test_many_requests_at_once_do_not_hold_up_others(running: BrokerThread, clie
 # -- clients that go
 
 
+@pytest.mark.slow
 def test_a_client_that_resets_in_the_middle_of_a_file_harms_nobody(
     running: BrokerThread, client: WireClient, topic: None
 ) -> None:
@@ -247,6 +250,7 @@ def test_a_client_that_ends_its_side_is_closed(running: BrokerThread) -> None:
     assert connections(running) == 0
 
 
+@pytest.mark.slow
 def test_a_client_that_ends_its_side_gets_the_answers_that_it_waits_for(running: BrokerThread, topic: None) -> None:
     may_go_on = threading.Event()
     partition = running.call(lambda: running.broker.partitions.get("events", 0))
@@ -372,6 +376,7 @@ def test_an_error_of_an_api_is_answered_or_closes_the_connection(
 # -- limits
 
 
+@pytest.mark.slow
 def test_no_more_connections_than_allowed(tmp_path: Path) -> None:
     with serving(tmp_path, max_connections=2) as running, ExitStack() as stack:
         first, second, third = (stack.enter_context(connect(running)) for _ in range(3))
@@ -405,6 +410,7 @@ def assert_waits(client: WireClient) -> int:
     return correlation_id
 
 
+@pytest.mark.slow
 def test_a_listener_has_limits_of_its_own(tmp_path: Path) -> None:
     config: dict[str, str | int] = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SMALL://127.0.0.1:0",
@@ -426,6 +432,7 @@ def test_a_listener_has_limits_of_its_own(tmp_path: Path) -> None:
         assert second.receive(18, 3, waiting).error_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
 )

@@ -117,6 +117,7 @@ def test_nothing_is_kept_of_members_that_have_given_up_partitions_and_come_back_
     assert running.call(lambda: running.broker.groups.shard("g").consumers._revoking) == {}
 
 
+@pytest.mark.slow
 def test_patterns_that_take_long_leave_the_threads_to_others(
     running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

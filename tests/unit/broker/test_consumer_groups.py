@@ -148,6 +148,7 @@ def test_settings_of_the_broker(tmp_path: Path) -> None:
         assert int(beat(client, "a").error_code) == int(described(client).error_code) == UNSUPPORTED
 
 
+@pytest.mark.slow
 def test_groups_with_members_do_not_change_their_protocol_if_that_is_disabled(tmp_path: Path) -> None:
     config = {"group.consumer.migration.policy": "Disabled"}
     with start(tmp_path / "logs", **config) as running, connect(running) as client:

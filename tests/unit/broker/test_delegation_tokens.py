@@ -64,6 +64,7 @@ def alice(broker: Broker) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rules_of_apache_kafka(broker: Broker, rule: Callable[[Broker], None]) -> None:
     rule(broker)
@@ -151,6 +152,7 @@ def test_the_session_of_a_token_ends_with_the_earlier_limit(tmp_path: Path) -> N
                 assert most_s - 60 < answer.session_lifetime.total_seconds() <= most_s
 
 
+@pytest.mark.slow
 def test_many_tokens_that_expire_together_are_removed(running: BrokerThread, alice: Client) -> None:
     tokens = running.broker.tokens
     assert tokens is not None
@@ -266,6 +268,7 @@ def test_nobody_takes_the_place_of_others(
     assert len(tokens_in(running)) == 6
 
 
+@pytest.mark.slow
 def test_many_logins_by_a_token_at_a_time_cost_no_more_than_one(
     broker: Broker, alice: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

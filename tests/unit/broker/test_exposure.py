@@ -133,6 +133,7 @@ def answered_or_closed(port: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_receive_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitoring, "_TIMEOUT_S", 0.2)
     with start(tmp_path / "data") as running:

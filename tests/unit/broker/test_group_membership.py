@@ -160,6 +160,7 @@ def test_joins_that_cannot_be(client: WireClient) -> None:
         assert int(client.call(JOIN, 9, message).error_code) == code, message
 
 
+@pytest.mark.slow
 def test_heartbeats_that_wait_in_the_socket_come_before_a_session_is_over(
     running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +263,7 @@ def test_an_id_that_is_not_used_is_forgotten(running: BrokerThread, client: Wire
     assert int(other.call(JOIN, 9, join_message("g", pending)).error_code) == UNKNOWN_MEMBER
 
 
+@pytest.mark.slow
 def test_the_first_rebalance_waits_for_others(tmp_path: Path) -> None:
     with start(tmp_path / "logs") as running, connect(running) as client, connect(running) as other:
         find_coordinator(client)

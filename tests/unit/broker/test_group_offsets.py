@@ -221,6 +221,7 @@ def test_offsets_are_deleted(client: WireClient, running: BrokerThread) -> None:
     assert delete("connect", ("events", 0)) == (68, [])
 
 
+@pytest.mark.slow
 def test_offsets_of_a_deleted_topic_are_removed(running: BrokerThread, client: WireClient) -> None:
     commit(client, "g", {0: 5, 1: 6})
     transaction = OffsetsTransaction(client, "h")

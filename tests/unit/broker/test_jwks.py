@@ -130,6 +130,7 @@ def test_a_server_that_hangs_is_left(part: bytes) -> None:
         assert ended.wait(10)
 
 
+@pytest.mark.slow
 def test_a_server_that_drips_is_left() -> None:
     def talk(client: socket.socket) -> None:
         client.settimeout(0.01)
@@ -152,6 +153,7 @@ def test_the_server_is_the_one_of_its_certificate(tmp_path: Path) -> None:
         assert fetch_jwks(url, ssl.create_default_context(cafile=str(certificate))) == JWKS
 
 
+@pytest.mark.slow
 def test_a_broker_trusts_the_certificates_that_its_login_module_names(tmp_path: Path) -> None:
     store, certificate = make_certificate("server").write(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

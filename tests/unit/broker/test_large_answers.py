@@ -90,6 +90,7 @@ def test_no_item_of_a_request_makes_its_answer_large(tmp_path: Path, key: int) -
     assert asyncio.run(run()) == []
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_twice_is_answered_once(tmp_path: Path) -> None:
     offsets = {"member_id": None, "member_epoch": -1}
     t0, t1 = {"name": "t0", "partition_indexes": [0, 1, 0]}, {"name": "t1", "partition_indexes": [0]}
@@ -175,6 +176,7 @@ def test_no_small_request_keeps_the_loop_for_all_that_there_is(tmp_path: Path, l
     assert {name: round(ms) for name, ms in found.items() if ms > MOST_STANDARDS} == {}
 
 
+@pytest.mark.slow
 def test_an_offset_that_is_committed_after_the_deletion_stays(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path / "data", LISTENERS, sync="off", background=False) as server:

@@ -263,6 +263,7 @@ def test_a_subscription_of_many_topics_joins_in_turns(running: BrokerThread, cli
     assert members(client) == {"x", "m"}
 
 
+@pytest.mark.slow
 def test_many_protocols_of_a_member_are_written_in_another_thread(running: BrokerThread, client: WireClient) -> None:
     beat(client)
     protocols = {f"p{number}": subscription(["events"]) if not number else b"" for number in range(5000)}

@@ -125,6 +125,7 @@ def history(seed: int) -> Counter[str]:
     return found.kinds
 
 
+@pytest.mark.slow
 def test_a_few_histories() -> None:
     for seed in range(3):
         history(seed)

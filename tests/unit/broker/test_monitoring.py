@@ -144,6 +144,7 @@ def damaged(kafka_groups: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_damage_that_a_coordinator_meets_is_not_healthy(damaged: Path) -> None:
     with start(damaged.parent.parent) as running:
         eventually(lambda: running.broker.groups.not_loaded())
@@ -152,6 +153,7 @@ def test_damage_that_a_coordinator_meets_is_not_healthy(damaged: Path) -> None:
     assert second.startswith(f"damaged: {damaged}, position ")
 
 
+@pytest.mark.slow
 def test_groups_that_cannot_be_loaded_stay_so_and_nothing_is_kept_for_them(damaged: Path) -> None:
     with start(damaged.parent.parent) as running, connect(running) as client:
         groups = running.broker.groups

@@ -110,6 +110,7 @@ def test_a_client_logs_in_until_its_token_expires(running: BrokerThread) -> None
         assert_closed(client)
 
 
+@pytest.mark.slow
 def test_a_client_logs_in_again_with_a_newer_token(running: BrokerThread) -> None:
     with connect(running, LISTENER) as client:
         login(client, PROVIDER.token("alice", expires_in_s=500))
@@ -123,6 +124,7 @@ def test_a_client_logs_in_again_with_a_newer_token(running: BrokerThread) -> Non
         assert_closed(client)
 
 
+@pytest.mark.slow
 def test_nobody_becomes_somebody_else(running: BrokerThread) -> None:
     with connect(running, LISTENER) as client:
         login(client, PROVIDER.token("alice"))
@@ -222,6 +224,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BAD)
 def test_a_token_that_is_not_valid_is_refused(
     running: BrokerThread, kind: str, caplog: pytest.LogCaptureFixture
@@ -248,6 +251,7 @@ def test_nothing_of_a_forged_token_is_looked_at(running: BrokerThread, monkeypat
     assert looked_at == []
 
 
+@pytest.mark.slow
 def test_a_message_of_another_form_is_refused_as_of_other_mechanisms(running: BrokerThread) -> None:
     with connect(running, LISTENER) as client:
         client.call(17, 1, {"mechanism": "OAUTHBEARER"})
@@ -259,6 +263,7 @@ def test_a_message_of_another_form_is_refused_as_of_other_mechanisms(running: Br
         assert refused(client.call(36, 2, {"auth_bytes": b"?"})) == FAILED.format("re-")
 
 
+@pytest.mark.slow
 def test_no_second_token_is_tried_after_a_refusal(running: BrokerThread) -> None:
     with connect(running, LISTENER) as client:
         client.call(17, 1, {"mechanism": "OAUTHBEARER"})
@@ -293,6 +298,7 @@ def test_messages_without_requests_follow_the_first_handshake(running: BrokerThr
             sent(client, b"\x01")
 
 
+@pytest.mark.slow
 def test_signatures_are_checked_off_the_loop_and_one_at_a_time(
     running: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,6 +469,7 @@ def test_unsecured_tokens_stop_the_start_unless_they_are_allowed(tmp_path: Path)
             BrokerThread(tmp_path / "data", config, sync="off", background=False, unsecured_tokens=True)
 
 
+@pytest.mark.slow
 def test_unsecured_tokens_are_taken_where_they_are_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = 'unsecuredValidatorPrincipalClaimName="name" unsecuredValidatorRequiredScope="read"'
     config = {**UNSECURED, "oauthbearer.sasl.jaas.config": f"{OAUTHBEARER_MODULE} required {options};"}

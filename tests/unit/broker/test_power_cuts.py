@@ -80,6 +80,7 @@ def kept(files: FaultyFileSystem, target: Path) -> Iterator[list[bytes | None]]:
         shutil.rmtree(target)
 
 
+@pytest.mark.slow
 def test_what_a_failed_sync_left_in_memory_is_on_the_disk_before_it_is_served(
     running: BrokerThread, files: FaultyFileSystem, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_what_a_failed_sync_left_in_memory_is_on_the_disk_before_it_is_served(
         assert all(values == [b"a", b"b", b"c"] for values in kept(files, tmp_path / "after"))
 
 
+@pytest.mark.slow
 def test_a_sync_that_fails_again_keeps_the_log_offline(
     running: BrokerThread, files: FaultyFileSystem, tmp_path: Path
 ) -> None:

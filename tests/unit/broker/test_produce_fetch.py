@@ -513,6 +513,7 @@ def test_a_time_in_a_batch_that_cannot_be_read_is_no_error_that_clients_try_agai
     assert any(str(path) in record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acks", [1, 0])
 def test_a_request_for_many_partitions_leaves_turns_of_the_loop_to_others(
     running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch, acks: int
@@ -521,7 +522,7 @@ def test_a_request_for_many_partitions_leaves_turns_of_the_loop_to_others(
     count = 200
     # Every 16 batches are a turn.
     monkeypatch.setattr(turns, "_FIRST_S", 0)
-    monkeypatch.setattr(turns, "_TURN_S", 1e-5)
+    monkeypatch.setattr(turns, "TURN_S", 1e-5)
     running.broker.logs.create_topic("many", count)
     rows = [{"index": number, "records": batch(b"v")} for number in range(count)]
     data = [{"name": "many", "topic_id": None, "partition_data": rows}]

@@ -143,6 +143,7 @@ def test_requests_that_came_together_wait_too(running: BrokerThread, client: Wir
     client.receive(18, 0, second)
 
 
+@pytest.mark.slow
 def test_each_new_connection_of_a_client_waits_longer(running: BrokerThread, other: WireClient) -> None:
     alter(other, APP, producer_byte_rate=1000)
     times = []
@@ -280,6 +281,7 @@ def connected(running: BrokerThread) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_an_address_that_connects_too_often_is_kept_waiting(running: BrokerThread, client: WireClient) -> None:
     alter(client, {"ip": "localhost"}, connection_creation_rate=1)
     assert [connected(running) for _ in range(10)] == [True] * 10
@@ -470,6 +472,7 @@ def test_a_client_takes_little_memory() -> None:
 # -- the metadata
 
 
+@pytest.mark.slow
 def test_quotas_are_kept_over_a_restart(tmp_path: Path) -> None:
     with start(tmp_path / "data") as running, connect(running) as client:
         running.broker.logs.create_topic("events")
@@ -532,6 +535,7 @@ def test_a_user_has_one_quota_for_all_client_ids(tmp_path: Path) -> None:
             assert throttled_ms(ask(third, "ApiVersions", 3)) == 1000
 
 
+@pytest.mark.slow
 def test_who_has_not_logged_in_uses_up_nothing(tmp_path: Path) -> None:
     """Everybody may give the client id of another."""
     with start(tmp_path / "data", **WITH_LOGIN) as running, connect(running) as admin:
@@ -591,6 +595,7 @@ def test_hosts_of_kept_quotas_that_have_no_address_are_told(caplog: pytest.LogCa
     assert "no such host!" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["é" * 16_000, "a" * 32_767, "a.\0", "é" * 60 + "."])
 def test_names_that_are_no_hosts_cost_little(name: str) -> None:
     assert resolver()(name) is None

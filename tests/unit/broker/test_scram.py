@@ -78,6 +78,7 @@ def test_a_client_logs_in(running: BrokerThread, mechanism: str) -> None:
         assert principals(running) == ["User:alice"]
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("eve", "secret")])
 def test_a_wrong_login_is_refused_and_does_not_say_what_was_wrong(
@@ -115,7 +116,9 @@ def test_a_stranger_and_a_wrong_password_take_the_same_way(
     assert ways[0] == ways[1]
     assert [name for name, _ in ways[0]].count("compare") == 1
     # The salt's and the nonce's length may differ by a digit.
-    assert offers[0][-1] == offers[1][-1] == b"i=8192"
+    assert offers[0][-1] == b"i=8192"
+    # Frank looks like her, or like another user.
+    assert offers[1][-1] in {b"i=4096", b"i=8192"}
     assert abs(offers[0][1] - offers[1][1]) <= 4
 
 
@@ -261,6 +264,7 @@ def logs_in(running: BrokerThread, name: str, password: str) -> bool:
         return login(client, BOTH[0], name, password)[0] == ErrorCode.none
 
 
+@pytest.mark.slow
 def test_a_password_is_changed_while_clients_are_logged_in(running: BrokerThread) -> None:
     with connect(running, LISTENER) as client:
         login(client, BOTH[0])

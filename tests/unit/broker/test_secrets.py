@@ -82,6 +82,7 @@ def test_kafka_s_passwords_are_secrets() -> None:
     assert not is_secret("num.partitions")
 
 
+@pytest.mark.slow
 def test_nothing_that_a_running_broker_tells_has_a_secret(
     running: BrokerThread, planted: Planted, base: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_wrong_token_is_refused_and_the_connection_closed(secured: BrokerThrea
         assert_closed(client)
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_answered_late(tmp_path: Path) -> None:
     config = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -186,6 +187,7 @@ def test_a_wrong_password_is_answered_late(tmp_path: Path) -> None:
         assert_closed(client)
 
 
+@pytest.mark.slow
 def test_a_mechanism_that_is_not_there_is_refused(secured: BrokerThread) -> None:
     with connected(secured, "SASL_PLAINTEXT") as client:
         answer = client.call(17, 1, {"mechanism": "SCRAM-SHA-256"})
@@ -580,6 +582,7 @@ def test_a_refusal_is_told_at_once(secured: BrokerThread, settings: dict[str, st
         client.attempt("looking", client.topics)
 
 
+@pytest.mark.slow
 def test_an_offset_store_logs_in_as_the_settings_of_kafkas_clients_say(secured: BrokerThread) -> None:
     address = f"kafka://localhost:{secured.endpoint('SASL_PLAINTEXT').port}/group"
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
@@ -589,6 +592,7 @@ def test_an_offset_store_logs_in_as_the_settings_of_kafkas_clients_say(secured: 
         open_store(address, {**settings, "sasl.jaas.config": "bob:other"})
 
 
+@pytest.mark.slow
 def test_a_client_without_a_login_is_told_what_to_check(secured: BrokerThread) -> None:
     endpoint = secured.endpoint("SASL_PLAINTEXT")
     servers = {"bootstrap.servers": f"localhost:{endpoint.port}", "default.api.timeout.ms": "300"}

@@ -137,6 +137,7 @@ def state_log(running: BrokerThread) -> Any:
     return running.broker.logs[SHARE_GROUP_STATE_TOPIC, 0]
 
 
+@pytest.mark.slow
 def test_a_lock_of_thirty_seconds_ends_in_a_millisecond(running: BrokerThread) -> None:
     topic_id = make_topic(running, 3)
     member, other = Member(running, topic_id), Member(running, topic_id, "other")

@@ -229,6 +229,7 @@ def test_a_topic_that_is_deleted_is_forgotten(running: BrokerThread, client: Wir
     settled(running, client)
 
 
+@pytest.mark.slow
 def test_settings_of_the_broker(tmp_path: Path) -> None:
     with start(tmp_path / "logs", **{"group.share.max.size": 1}) as running, connect(running) as client:
         find_coordinator(client)
@@ -312,6 +313,7 @@ def request(member: str, epoch: int = 0) -> ShareHeartbeatRequest:
     return ShareHeartbeatRequest(member, epoch, None, names, "client", "/host")
 
 
+@pytest.mark.slow
 def test_a_member_stays_whose_session_ends_during_its_heartbeat(running: BrokerThread, client: WireClient) -> None:
     epoch = settled(running, client)
 

@@ -412,6 +412,7 @@ def test_new_segments_are_made_in_another_thread(running: BrokerThread, files: G
     assert files.on_loop() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [{"offsets.topic.segment.bytes": 1 << 20}], indirect=True)
 def test_groups_get_new_segments_in_another_thread(running: BrokerThread, files: GatedFiles) -> None:
     running.broker.logs.create_topic("events", 12)
@@ -489,6 +490,7 @@ def test_no_request_waits_for_the_disk_in_the_loop(running: BrokerThread, files:
 # -- the end of the broker during a sync
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drained_s", [TIMEOUT, 0.05])
 def test_a_broker_that_ends_during_a_sync_answers_or_closes_the_connection(
     running: BrokerThread,

@@ -291,6 +291,7 @@ def test_a_name_in_other_letters_is_the_same_name(tmp_path: Path, running: Broke
     assert serves(running, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 def test_key_stores_of_java_are_replaced_too(
     tmp_path: Path, first: Certificate, second: Certificate, kind: str, caplog: pytest.LogCaptureFixture
@@ -309,6 +310,7 @@ def test_key_stores_of_java_are_replaced_too(
         assert serves(running, second)
 
 
+@pytest.mark.slow
 def test_whom_a_listener_trusts_is_replaced_too(tmp_path: Path, first: Certificate) -> None:
     (tmp_path / "server.pem").write_text(pem(first))
     alice, bob = make_certificate("alice"), make_certificate("bob")
@@ -332,6 +334,7 @@ def test_whom_a_listener_trusts_is_replaced_too(tmp_path: Path, first: Certifica
             assert old.call(18, 0, {}).api_keys
 
 
+@pytest.mark.slow
 def test_a_hundred_replacements_leave_nothing_open(
     tmp_path: Path, running: BrokerThread, first: Certificate, second: Certificate
 ) -> None:
@@ -374,6 +377,7 @@ def settle(running: BrokerThread) -> None:
     eventually(lambda: running.call(lambda: not running.server._listeners.tls._looks))
 
 
+@pytest.mark.slow
 def test_a_key_store_of_other_settings_is_used_at_once_and_after_a_restart(
     tmp_path: Path, running: BrokerThread, first: Certificate, second: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -443,6 +447,7 @@ def test_whom_a_listener_trusts_may_be_set_and_only_for_one_listener(tmp_path: P
             client.call(18, 0, {})
 
 
+@pytest.mark.slow
 def test_of_two_changes_at_once_the_second_is_tried_after_the_first(
     tmp_path: Path, running: BrokerThread, first: Certificate, second: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,6 +477,7 @@ def test_of_two_changes_at_once_the_second_is_tried_after_the_first(
     assert serves(running, second)
 
 
+@pytest.mark.slow
 def test_a_key_that_makes_each_handshake_long_is_refused(
     running: BrokerThread, first: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,6 +490,7 @@ def test_a_key_that_makes_each_handshake_long_is_refused(
     assert serves(running, first)
 
 
+@pytest.mark.slow
 def test_the_start_does_not_need_the_key_store_in_the_metadata_and_it_can_be_removed(
     tmp_path: Path, running: BrokerThread, first: Certificate, second: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:

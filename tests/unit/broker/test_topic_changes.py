@@ -251,6 +251,7 @@ def test_no_topic_grows_if_all_together_would_grow_too_much(
     assert [len(running.broker.logs.metadata_image.topics[name].partitions) for name in "ab"] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_no_setting_changes_if_too_many_are_to_change(
     validate_only: bool, running: BrokerThread, client: WireClient

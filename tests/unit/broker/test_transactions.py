@@ -257,6 +257,7 @@ def ongoing(make: Make, count: int) -> list[TransactionalProducer]:
     return producers
 
 
+@pytest.mark.slow
 def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
     running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_of_many_that_take_too_long_only_some_are_aborted_at_once(
     assert at_once == [0, 16]
 
 
+@pytest.mark.slow
 def test_an_abort_that_waits_for_a_disk_is_not_begun_again(
     running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
 def test_while_markers_are_written_nothing_else_begins(
     running: BrokerThread, make: Make, blocked: set[str], version: int
@@ -573,6 +576,7 @@ def test_a_batch_does_not_overtake_one_that_is_verified(
 # -- restarts and crashes
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_every_state(tmp_path: Path) -> None:
     with start(tmp_path / "data") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)
@@ -676,6 +680,7 @@ def check_image(image: Path, version: int, commits: int) -> None:
         assert committed(running) == [*visible, b"z"]
 
 
+@pytest.mark.slow
 def test_while_the_states_are_loaded_clients_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path / "data") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)

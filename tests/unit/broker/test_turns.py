@@ -29,6 +29,7 @@ def slow(count: int) -> Work[int]:
     return count
 
 
+@pytest.mark.slow
 def test_slow_works_have_their_turns_one_after_the_other() -> None:
     async def run() -> tuple[list[int], int]:
         turns, ticks, is_over = Turns(), 0, False

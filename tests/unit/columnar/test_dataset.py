@@ -412,6 +412,7 @@ def damaged(many: Path, tmp_path: Path, change: Callable[[bytearray], None]) -> 
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_corrupt_record_is_refused_where_it_is_read(many: Path, tmp_path: Path) -> None:
     def change(data: bytearray) -> None:
         data[list(scan_batches(data))[3].end_position - 1] ^= 1
@@ -455,6 +456,7 @@ def test_it_goes_to_another_process(many: Path, monkeypatch: pytest.MonkeyPatch,
     assert repr(copy) == f"<LogDataset {many}, 1 partitions, read_committed>"
 
 
+@pytest.mark.slow
 def test_filters_of_a_dataset_add_up(many: Path) -> None:
     data = odradek.dataset(many, "events").filter(OFFSET >= 5).filter(PARTITION == 0)
     assert data.count_rows() == 195
@@ -479,6 +481,7 @@ def test_what_pyarrow_does_with_whole_datasets(many: Path) -> None:
         pds.Scanner.from_dataset(data).to_table()
 
 
+@pytest.mark.slow
 def test_the_dataset_of_each_topic(many: Path) -> None:
     data = odradek.dataset(many).filter(OFFSET < 50)
     of_each = data.by_topic()

@@ -127,6 +127,7 @@ def test_the_first_of_all(tmp_path: Path) -> None:
         assert milliseconds(odradek.scan(tmp_path, far_timestamps="null").read_all()) == [None, FIRST_MS]
 
 
+@pytest.mark.slow
 def test_threads_count_what_they_decode_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a thread gives up on is decoded again in turn: far timestamps are no such thing where they are null."""
     value = bytes(20_000)
@@ -187,6 +188,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, list(map(str, arguments)))
 
 
+@pytest.mark.slow
 def test_sql(folder: Path) -> None:
     query = 'SELECT count(*), count("timestamp") FROM t'
     refused = run("sql", query, folder)

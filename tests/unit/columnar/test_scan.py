@@ -137,6 +137,7 @@ def test_a_range_may_end_within_a_wrapper(fixture_2_8_2: KafkaFixture, topic: st
             assert [record.offset for record in logs[topic, 0].read(490, end)] == wanted
 
 
+@pytest.mark.slow
 def test_topics_are_names_patterns_or_lists(fixture_4_3_1: KafkaFixture) -> None:
     def topics(*arguments: Any, **named: Any) -> set[str]:
         reader = odradek.scan(fixture_4_3_1.log_dir, *arguments, columns=["topic"], **named)

@@ -35,6 +35,7 @@ def broker() -> Any:
         yield broker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "broker"])
 def test_the_cluster(broker: Broker, kind: str) -> None:
     folder = broker.logs.path
@@ -57,6 +58,7 @@ def test_what_a_broker_refuses_is_told(broker: Broker) -> None:
     assert "CLUSTER_AUTHORIZATION_FAILED" in text
 
 
+@pytest.mark.slow
 def test_a_topic_has_the_groups_that_read_it(broker: Broker) -> None:
     text = page_of(broker.logs.path, "/topics/events")
     assert re.search(r"Lag here\s+g\s+\w+\s+Empty\s+4\s", text)

@@ -40,6 +40,7 @@ def client(fixture_4_3_1: KafkaFixture) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.slow
 def test_every_kind_of_group_has_its_page(kafka_groups: Path) -> None:
     folder = next(path.parent for path in kafka_groups.rglob("meta.properties"))
     with open_admin(str(folder)) as admin:
@@ -65,6 +66,7 @@ def test_a_group_that_is_not_there(client: TestClient) -> None:
     assert client.get("/group").status_code == 400
 
 
+@pytest.mark.slow
 def test_groups_of_a_broker_have_their_lag() -> None:
     with Broker() as broker:
         broker.create_topic("events")
@@ -88,6 +90,7 @@ def test_transactions_of_a_folder(client: TestClient) -> None:
     assert client.get("/transactions?topic=nothing").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_transaction_that_nobody_ends_hangs(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")
@@ -119,6 +122,7 @@ def test_an_explanation_shows_nothing_that_is_left_out(tmp_path: Path) -> None:
         assert "is given it" in page
 
 
+@pytest.mark.slow
 def test_files_are_listed_and_verified(client: TestClient) -> None:
     page = text_of(client.get("/files?q=keyed-0").text)
     assert "00000000000000000000.timeindex" in page
@@ -131,6 +135,7 @@ def test_files_are_listed_and_verified(client: TestClient) -> None:
     eventually(lambda: "0 findings" in text_of(client.get("/").text))
 
 
+@pytest.mark.slow
 def test_damage_is_found_by_verification(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     shutil.copytree(fixture_4_3_1.log_dir, tmp_path / "data")
     segment = min((tmp_path / "data" / "keyed-0").glob("*.log"))
@@ -144,6 +149,7 @@ def test_damage_is_found_by_verification(fixture_4_3_1: KafkaFixture, tmp_path: 
         assert "damage" in text_of(client.get("/files").text)
 
 
+@pytest.mark.slow
 def test_a_verification_ends_with_its_reader(fixture_4_3_1: KafkaFixture) -> None:
     app = create_app(ConsoleOptions(str(fixture_4_3_1.log_dir)))
     source = app.state.console.source

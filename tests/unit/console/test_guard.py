@@ -35,6 +35,7 @@ def locked(fixture_4_3_1: KafkaFixture, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost", "localhost:80", "127.0.0.1:8080", "[::1]:80", "10.1.2.3", "BOX.lan:1"])
 def test_the_consoles_own_hosts_are_answered(client: TestClient, host: str) -> None:
     assert client.get("/topics", headers={"host": host}).status_code == 200
@@ -59,6 +60,7 @@ def test_a_name_that_leads_here_is_not_enough(client: TestClient, host: str) -> 
     assert (answer.status_code, "keyed" in answer.text) == (421, False)
 
 
+@pytest.mark.slow
 def test_another_site_cannot_read_or_load_pages(client: TestClient) -> None:
     for site in ("cross-site", "same-site"):
         for mode, dest in (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe"), ("no-cors", "script")):
@@ -87,6 +89,7 @@ def test_what_changes_something_comes_from_the_console(locked: TestClient, path:
     assert (answer.status_code, answer.cookies.get(COOKIE)) == (403, None)
 
 
+@pytest.mark.slow
 def test_every_answer_forbids_what_browsers_could_do_with_it(client: TestClient) -> None:
     for path in ("/", "/nothing", "/static/console.js", "/login"):
         headers = client.get(path).headers
@@ -98,6 +101,7 @@ def test_every_answer_forbids_what_browsers_could_do_with_it(client: TestClient)
         assert headers["cache-control"] == "no-store"
 
 
+@pytest.mark.slow
 def test_pages_have_no_script_or_style_of_their_own(client: TestClient) -> None:
     paths = ["/", "/topics", "/topics/keyed", "/topics/keyed/records", "/topics/keyed/0/5", "/topics/keyed/tail"]
     paths += [
@@ -127,6 +131,7 @@ def test_without_the_password_nothing_is_shown(locked: TestClient) -> None:
     assert locked.get("/static/%2e%2e/topics").status_code in (303, 404)
 
 
+@pytest.mark.slow
 def test_a_reader_logs_in_and_out(locked: TestClient) -> None:
     wrong = locked.post("/login", data={"password": "wrong"}, headers=SAME)
     assert (wrong.status_code, wrong.cookies.get(COOKIE)) == (403, None)

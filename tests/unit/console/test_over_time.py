@@ -69,6 +69,7 @@ def test_sizes_lags_and_what_was_passed_are_kept_by_the_minute(clock: list[int],
     kept.close()
 
 
+@pytest.mark.slow
 def test_it_is_bounded_in_groups_and_partitions(clock: list[int], tmp_path: Path) -> None:
     path = tmp_path / "history"
     kept = History(path)
@@ -146,6 +147,7 @@ def test_a_full_disk_ends_the_file_and_not_the_plots(clock: list[int], tmp_path:
     kept.close()
 
 
+@pytest.mark.slow
 def test_home_and_a_group_show_them(fixture_4_3_1: KafkaFixture) -> None:
     with TestClient(create_app(ConsoleOptions(str(fixture_4_3_1.log_dir))), base_url="http://localhost") as client:
         eventually(lambda: 'aria-label="Lag of all groups"' in client.get("/").text)
@@ -153,6 +155,7 @@ def test_home_and_a_group_show_them(fixture_4_3_1: KafkaFixture) -> None:
         assert 'aria-label="Lag"' in client.get(f"/group?id={name}").text
 
 
+@pytest.mark.slow
 def test_why_nothing_is_counted_is_told(
     fixture_4_3_1: KafkaFixture, monkeypatch: pytest.MonkeyPatch, clock: list[int]
 ) -> None:
@@ -238,6 +241,7 @@ def test_times_that_go_back_and_missing_ones_harm_nothing(tmp_path: Path) -> Non
     assert grown_at([Grown(1, 2, 3)], [0.0]) == [(0, 2, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [(253_402_300_799_999, 253_402_300_800_000), ((1 << 63) - 2, (1 << 63) - 1), (0, 1)])
 def test_times_that_no_plot_can_tell_apart_are_drawn(tmp_path: Path, times: tuple[int, int]) -> None:
     with odradek.open(tmp_path / "data") as logs:
@@ -250,6 +254,7 @@ def test_times_that_no_plot_can_tell_apart_are_drawn(tmp_path: Path, times: tupl
         assert client.get(f"/topics/t?since={times[0]}&until={times[1]}").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_broker_is_asked_for_the_last_day() -> None:
     with Broker() as broker:
         broker.create_topic("events", 2)

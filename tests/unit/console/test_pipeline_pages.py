@@ -59,6 +59,7 @@ def job(tmp_path: Path) -> Path:
     return tmp_path / "job.toml"
 
 
+@pytest.mark.slow
 def test_a_job_is_shown_with_what_it_did_and_what_it_refused(
     tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,11 +75,13 @@ def test_a_job_is_shown_with_what_it_did_and_what_it_refused(
     assert "As they were at 20" in text
 
 
+@pytest.mark.slow
 def test_what_is_left_out_of_records_is_left_out_of_errors(tmp_path: Path, job: Path) -> None:
     text = page(tmp_path / "data", job, redact=("value",))
     assert ("'secret'" in text, "[redacted]" in text) == (False, True)
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_looked_at_hides_no_other_one(tmp_path: Path, job: Path) -> None:
     (tmp_path / "broken.toml").write_text("name = ", encoding="utf-8")
     (tmp_path / "lost.toml").write_text(JOB.replace('"data"', '"gone"').replace("<b>", "lost-"), encoding="utf-8")

@@ -58,6 +58,7 @@ def logs(tmp_path: Path) -> Iterator[odradek.WritableLogDirectory]:
         yield logs
 
 
+@pytest.mark.slow
 def test_records_are_read_from_either_end_an_offset_and_a_time(client: TestClient) -> None:
     assert offsets(client.get("/topics/keyed/records?count=3").text) == [378, 379, 380]
     assert offsets(client.get("/topics/keyed/records?count=3&at=start").text) == [0, 1, 2]
@@ -101,6 +102,7 @@ def test_committed_records_only(client: TestClient, fixture_4_3_1: KafkaFixture)
         assert offsets(page) == expected[:500]
 
 
+@pytest.mark.slow
 def test_contents_are_text_json_or_bytes(logs: odradek.WritableLogDirectory) -> None:
     value = b'{"big":12345678901234567890.10,"a":{},"b":[1,{"c":"\\u00e9\\"}"}]}'
     logs["t", 0].append([Record(None, value, [("h", b"\xff\x00")]), Record(b"", b"\x80\x81"), Record(b"k", None)])
@@ -129,6 +131,7 @@ def test_what_is_no_json_is_not_indented(text: str) -> None:
     assert indented(text) is None
 
 
+@pytest.mark.slow
 def test_a_large_value_is_cut_and_says_so(logs: odradek.WritableLogDirectory) -> None:
     logs["t", 0].append([Record(b"k", "é".encode() * 500_000)] * 3)
     with console(logs.path) as client:
@@ -138,6 +141,7 @@ def test_a_large_value_is_cut_and_says_so(logs: odradek.WritableLogDirectory) ->
         assert len(client.get("/topics/t/0/0").text) < 100_000
 
 
+@pytest.mark.slow
 def test_a_batch_that_no_page_should_read_is_named(
     logs: odradek.WritableLogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +159,7 @@ def test_a_batch_that_no_page_should_read_is_named(
         assert offsets(client.get("/topics/large/records?at=offset&offset=2").text) == [2]
 
 
+@pytest.mark.slow
 def test_what_records_hold_is_never_markup(logs: odradek.WritableLogDirectory) -> None:
     data = MARKUP.encode()
     object_ = json.dumps({MARKUP: MARKUP}).encode()
@@ -183,6 +188,7 @@ def test_what_records_hold_is_never_markup(logs: odradek.WritableLogDirectory) -
     assert not re.search("[\r\u2028]", sent)
 
 
+@pytest.mark.slow
 def test_what_is_redacted_is_nowhere(logs: odradek.WritableLogDirectory) -> None:
     secret, open_ = "s3cret", "open"
     value = json.dumps({"card": {"number": secret}, "name": open_}).encode()
@@ -205,6 +211,7 @@ def test_what_is_redacted_is_nowhere(logs: odradek.WritableLogDirectory) -> None
         assert offsets(found) == [0]
 
 
+@pytest.mark.slow
 def test_values_are_decoded_and_what_cannot_be_is_noted(logs: odradek.WritableLogDirectory) -> None:
     logs["t", 0].append([Record(None, b"\0\0\0\0\1" + b'{"a":1}'), Record(None, b"none")])
     with console(logs.path, values=decode_json) as client:
@@ -216,6 +223,7 @@ def test_records_of_kafkas_own_topics_are_decoded(client: TestClient) -> None:
     assert "group" in text_of(client.get("/topics/__consumer_offsets/records?at=start").text)
 
 
+@pytest.mark.slow
 def test_damage_is_told(logs: odradek.WritableLogDirectory) -> None:
     for number in range(3):
         logs["t", 0].append([Record(b"k", b"value-%d" % number)])
@@ -281,6 +289,7 @@ def test_parquet_has_no_far_timestamps(logs: odradek.WritableLogDirectory) -> No
         list(exported(place, Query("t", (0,)), options, encoder_of("parquet", "t", options)))
 
 
+@pytest.mark.slow
 def test_parquet_is_sent_in_parts_and_holds_little(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")
@@ -341,6 +350,7 @@ def test_a_live_tail_shows_what_comes_and_ends_with_its_reader(logs: odradek.Wri
     app.state.console.source.close()
 
 
+@pytest.mark.slow
 def test_a_broker_is_read_searched_and_followed() -> None:
     with Broker() as broker:
         broker.create_topic("events", 2)
@@ -362,6 +372,7 @@ def test_json_that_is_nested_deeply_does_not_grow() -> None:
     assert len(indented("[" * 20 + "]" * 20) or "") < 1000
 
 
+@pytest.mark.slow
 def test_chosen_columns_are_a_table(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")

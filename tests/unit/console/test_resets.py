@@ -73,6 +73,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "after"),
     [
@@ -101,6 +102,7 @@ def test_what_was_previewed_is_done(folder: Path, chosen: dict[str, str], after:
             assert confirm(client, previewed).status_code == 409
 
 
+@pytest.mark.slow
 def test_positions_that_moved_are_previewed_again(folder: Path) -> None:
     with console(folder) as client:
         previewed = preview(client, "g", to="earliest")
@@ -116,6 +118,7 @@ def test_positions_that_moved_are_previewed_again(folder: Path) -> None:
         assert tuple(offsets(folder, "g").values()) == (0, 0)
 
 
+@pytest.mark.slow
 def test_line_ends_of_a_group_are_not_those_of_another_one(folder: Path) -> None:
     with odradek.open(folder) as logs:
         for group in ("a\nb", "a\r\nb"):
@@ -130,6 +133,7 @@ def test_line_ends_of_a_group_are_not_those_of_another_one(folder: Path) -> None
     assert offsets(folder, "a\r\nb") == {("t", 0): 4}
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_in_use_is_not_changed(folder: Path) -> None:
     with console(folder) as client:
         previewed = preview(client, "g", to="earliest")
@@ -140,6 +144,7 @@ def test_a_folder_that_is_in_use_is_not_changed(folder: Path) -> None:
         assert tuple(offsets(folder, "g").values()) == (4, 6)
 
 
+@pytest.mark.slow
 def test_groups_of_a_broker_are_reset() -> None:
     with Broker() as broker:
         broker.create_topic("events")
@@ -158,6 +163,7 @@ def test_groups_of_a_broker_are_reset() -> None:
             assert offsets(address, "g") == {("events", 0): 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["share", "consumer"])
 def test_groups_that_kafka_left_with_members(kafka_groups: Path, tmp_path: Path, group: str) -> None:
     folder = shutil.copytree(kafka_groups / "log-dir", tmp_path / "data")
@@ -171,6 +177,7 @@ def test_groups_that_kafka_left_with_members(kafka_groups: Path, tmp_path: Path,
         assert set(offsets(folder, group).values()) == {0}
 
 
+@pytest.mark.slow
 def test_only_members_that_were_previewed_are_removed(
     kafka_groups: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +193,7 @@ def test_only_members_that_were_previewed_are_removed(
     assert offsets(folder, "consumer") == before
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told(folder: Path) -> None:
     with console(folder) as client:
         for chosen in (
@@ -207,6 +215,7 @@ def test_what_is_wrong_is_told(folder: Path) -> None:
         assert tuple(offsets(folder, "g").values()) == (4, 6)
 
 
+@pytest.mark.slow
 def test_only_a_form_of_this_browser_changes_something(folder: Path) -> None:
     with console(folder) as client:
         form = fields(preview(client, "g", to="earliest").text)
@@ -225,6 +234,7 @@ def test_only_a_form_of_this_browser_changes_something(folder: Path) -> None:
         assert tuple(offsets(folder, "g").values()) == (4, 6)
 
 
+@pytest.mark.slow
 def test_without_write_there_is_no_route(folder: Path) -> None:
     app = create_app(ConsoleOptions(str(folder)))
     with TestClient(app, base_url="http://localhost") as client:
@@ -236,6 +246,7 @@ def test_without_write_there_is_no_route(folder: Path) -> None:
     assert changing == ["/login", "/logout"]
 
 
+@pytest.mark.slow
 def test_with_a_password_the_form_is_that_of_the_login(folder: Path) -> None:
     with console(folder, password="p") as client:
         assert client.post("/group/set", data={"token": "x"}, headers=SAME).status_code == 401

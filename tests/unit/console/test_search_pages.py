@@ -51,6 +51,7 @@ def expected(fixture: KafkaFixture, pattern: str) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["segment", "seg.*epoch", "消息", "naïve|crc", "^tech", "batch$", r"\bvarint\b"])
 def test_a_pattern_finds_what_consumers_saw(client: TestClient, fixture_4_3_1: KafkaFixture, pattern: str) -> None:
     page = client.get("/search", params={"topic": "keyed", "pattern": pattern, "in": "value", "hits": 1000}).text
@@ -58,6 +59,7 @@ def test_a_pattern_finds_what_consumers_saw(client: TestClient, fixture_4_3_1: K
     assert "found in all 1,200 offsets" in page
 
 
+@pytest.mark.slow
 def test_hits_that_are_left_out_are_a_link_away(client: TestClient, fixture_4_3_1: KafkaFixture) -> None:
     found: list[tuple[int, int]] = []
     link = "/search?topic=keyed&pattern=segment&in=value&hits=50"
@@ -70,6 +72,7 @@ def test_hits_that_are_left_out_are_a_link_away(client: TestClient, fixture_4_3_
     assert found == expected(fixture_4_3_1, "segment")
 
 
+@pytest.mark.slow
 def test_keys_texts_conditions_and_ranges(client: TestClient) -> None:
     def found(**query: Any) -> list[tuple[int, int]]:
         return offsets(client.get("/search", params={"topic": "keyed", "hits": 1000, **query}).text)
@@ -111,6 +114,7 @@ def test_a_search_of_nothing_is_the_form(client: TestClient) -> None:
     assert client.get("/search?topic=nothing&pattern=a").status_code == 404
 
 
+@pytest.mark.slow
 def test_no_pattern_takes_long(tmp_path: Any) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")

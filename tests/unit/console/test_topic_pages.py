@@ -43,12 +43,14 @@ def client(fixture_4_3_1: KafkaFixture) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.slow
 def test_home_says_what_is_here(client: TestClient) -> None:
     page = client.get("/").text
     assert re.search(r"<dt>Topics</dt><dd><a href=\"/topics\">(\d+)<", page)
     eventually(lambda: "The largest topics" in client.get("/").text)
 
 
+@pytest.mark.slow
 def test_the_topics_are_listed_found_and_sorted(client: TestClient, fixture_4_3_1: KafkaFixture) -> None:
     page = client.get("/topics").text
     topics = {name.rpartition("-")[0] for name in fixture_4_3_1.consumed}
@@ -69,6 +71,7 @@ def test_a_wrong_parameter_is_named(client: TestClient, query: str) -> None:
     assert (answer.status_code, query.partition("=")[0] in answer.text) == (400, True)
 
 
+@pytest.mark.slow
 def test_a_topic_has_its_partitions_settings_and_segments(client: TestClient) -> None:
     page = client.get("/topics/keyed").text
     for partition in range(3):
@@ -80,6 +83,7 @@ def test_a_topic_has_its_partitions_settings_and_segments(client: TestClient) ->
     assert "set for the topic" in compacted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["nothing", "..", "%2e%2e", "keyed%2F..", "keyed-0", ".", "%00", "..%2f..%2fetc%2f"])
 def test_paths_lead_to_topics_only(client: TestClient, path: str) -> None:
     for rest in ("", "/records", "/0/0"):
@@ -89,6 +93,7 @@ def test_paths_lead_to_topics_only(client: TestClient, path: str) -> None:
         assert "root:" not in answer.text
 
 
+@pytest.mark.slow
 def test_a_topic_of_more_partitions_than_a_page_looks_at_is_counted_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +110,7 @@ def test_a_topic_of_more_partitions_than_a_page_looks_at_is_counted_whole(
     assert ("not here" in page, "And 2 more." in page) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", ["bootstrap.checkpoint", "meta.properties"])
 def test_damaged_metadata_hide_nothing_else(tmp_path: Path, damaged: str) -> None:
     with odradek.open(tmp_path / "data") as logs:
@@ -131,6 +137,7 @@ def test_what_a_folder_holds_is_never_markup(tmp_path: Path) -> None:
             assert ("<script>alert" in page, "<b>x" in page) == (False, False), path
 
 
+@pytest.mark.slow
 def test_a_broker_is_shown_as_a_folder_is() -> None:
     with Broker() as broker:
         broker.create_topic("events", 2, config={"retention.ms": "1234567"})
@@ -144,6 +151,7 @@ def test_a_broker_is_shown_as_a_folder_is() -> None:
             assert client.get("/topics/nothing").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_reader_who_may_not_see_settings_sees_the_topic() -> None:
     # Who may read a topic may describe it, but not its settings.
     rules = [allow("alice", "READ", topic="events"), allow("alice", "DESCRIBE", cluster=True)]

@@ -76,6 +76,7 @@ def test_the_loop_goes_on_while_it_waits_for_records(tmp_path: Path) -> None:
     assert asyncio.run(run()) == [b"late"]
 
 
+@pytest.mark.slow
 def test_cancelled_tasks_lose_nothing_and_get_nothing_twice(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A step in a thread every few records.
     monkeypatch.setattr("odradek.consumer.consumer.DEFAULT_MAX_POLL_RECORDS", 5)

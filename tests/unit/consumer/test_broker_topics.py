@@ -83,6 +83,7 @@ def test_a_place_that_a_client_of_kafka_left(broker: Broker) -> None:
         assert values(consumer) == [7, 8, 9]
 
 
+@pytest.mark.slow
 def test_what_is_deleted_while_it_reads(broker: Broker) -> None:
     append(broker, *range(5))
     with consume(broker) as consumer:
@@ -131,6 +132,7 @@ def test_a_broker_that_is_away(broker: Broker) -> None:
         assert values(consumer) == [0, 1]
 
 
+@pytest.mark.slow
 def test_damaged_bytes_are_an_error_after_the_records_before_them(broker: Broker) -> None:
     for value in range(3):
         append(broker, value)

@@ -115,6 +115,7 @@ def test_the_group_keeps_its_place(place: Place) -> None:
         consumer.commit()
 
 
+@pytest.mark.slow
 def test_what_comes_while_it_follows(place: Place) -> None:
     place.append(0)
     found = []
@@ -156,6 +157,7 @@ def test_a_place_that_was_deleted(place: Place, reset: Any, first: list[int] | N
         assert values(consumer) == [5]
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_again(place: Place, tmp_path: Path) -> None:
     place.append(*range(5))
     # A broker's own group forgets its offsets with the topic.
@@ -196,6 +198,7 @@ def test_the_end_of_an_epoch_before_the_place(place: Place) -> None:
             assert values(consumer) == [5]
 
 
+@pytest.mark.slow
 def test_who_starts_last_owns_the_group(place: Place) -> None:
     place.append(*range(5))
     first = place.consume(auto_commit_interval_ms=0)
@@ -212,6 +215,7 @@ def test_who_starts_last_owns_the_group(place: Place) -> None:
     assert place.positions().offset(T0) == 2
 
 
+@pytest.mark.slow
 def test_seek_pause_and_position(place: Place) -> None:
     place.append(*range(5))
     place.append(10, 11, partition=1)

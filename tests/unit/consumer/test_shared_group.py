@@ -92,6 +92,7 @@ def test_iteration_follows_the_group(broker: Broker) -> None:
         assert list(consumer) == []
 
 
+@pytest.mark.slow
 def test_a_member_that_the_coordinator_took_for_gone_joins_again(broker: Broker) -> None:
     append(broker, 5)
     with consume(broker, auto_commit=False) as consumer:
@@ -200,6 +201,7 @@ def test_a_static_member_comes_back_to_its_partitions(broker: Broker) -> None:
         reading.until(lambda: len(second.assignment) == PARTITIONS, "all partitions")
 
 
+@pytest.mark.slow
 def test_two_static_members_of_one_name(broker: Broker) -> None:
     with consume(broker, group_instance_id="one") as first:
         with pytest.raises(BrokerUnavailableError, match="UNRELEASED_INSTANCE_ID"):
@@ -240,6 +242,7 @@ def test_what_cannot_be_shared(broker: Broker, tmp_path: Any) -> None:
         consume(broker)
 
 
+@pytest.mark.slow
 def test_close_ends_an_iteration_that_waits(broker: Broker) -> None:
     consumer, ends = consume(broker), []
 
@@ -255,6 +258,7 @@ def test_close_ends_an_iteration_that_waits(broker: Broker) -> None:
     assert ends
 
 
+@pytest.mark.slow
 def test_a_member_does_not_wait_long_to_leave(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_member, "LEAVE_S", 0.1)
     consumer = consume(broker)

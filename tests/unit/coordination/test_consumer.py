@@ -336,6 +336,7 @@ def reconcile(last_write: int) -> int:
     return room.writes
 
 
+@pytest.mark.slow
 def test_a_broker_may_be_killed_after_each_write_of_a_reconciliation() -> None:
     writes = reconcile(0)
     assert writes > 15

@@ -119,6 +119,7 @@ def test_nobody_acts_as_somebody_else() -> None:
         evaluate(b"n,a=bob,\x01auth=Bearer tok\x01\x01")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [

@@ -202,6 +202,7 @@ def test_a_token_of_another_form_is_refused(reason: str, token: str) -> None:
         parse_token(token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
 )

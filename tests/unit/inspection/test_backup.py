@@ -119,6 +119,7 @@ def test_an_index_of_the_last_backup_stays_with_its_segment(tmp_path: Path) -> N
         assert (copy / "events-0" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_an_archive_holds_the_same(tmp_path: Path) -> None:
     source = written(tmp_path / "data")
     backup(source, tmp_path / "copy")
@@ -148,6 +149,7 @@ def test_a_directory_of_kafka_comes_out_with_every_record(fixture_4_3_1: KafkaFi
                 assert after[owner].log_start_offset == before[owner].log_start_offset
 
 
+@pytest.mark.slow
 def test_what_is_no_backup_is_left_alone(tmp_path: Path) -> None:
     source, other = written(tmp_path / "data"), written(tmp_path / "other")
     for target, reason in [
@@ -288,6 +290,7 @@ def test_an_empty_folder_does_not_cost_the_last_backup(tmp_path: Path) -> None:
     assert len(values(copy)) == 300
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_deleted_meanwhile_is_not_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, copy = written(tmp_path / "data", 300), tmp_path / "copy"
     with odradek.open(source) as logs:

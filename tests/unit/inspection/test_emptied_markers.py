@@ -53,6 +53,7 @@ def test_the_transaction_stays_open(folder: Path) -> None:
         assert (found.producer_id, found.first_offset) == (7, 0)
 
 
+@pytest.mark.slow
 def test_what_the_broker_and_its_snapshot_say_of_it(folder: Path) -> None:
     with Broker(folder) as broker:
         with open_place(f"kafka://{broker.bootstrap_servers}") as place:

@@ -103,6 +103,7 @@ def test_the_records_are_explained_and_verified(every_groups: Path) -> None:
     assert 'value             {"version":"0"' in told("explain", folder / states, "0")
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_groups(folder: Path, every_groups: Path) -> None:
     with odradek.open(folder) as logs:
         log = logs["__consumer_offsets", 0]
@@ -113,6 +114,7 @@ def test_compaction_keeps_the_groups(folder: Path, every_groups: Path) -> None:
     assert described(folder) == described(every_groups / "log-dir")
 
 
+@pytest.mark.slow
 def test_a_backup_keeps_the_groups(folder: Path, every_groups: Path, tmp_path: Path) -> None:
     backup(folder, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "restored")

@@ -266,6 +266,7 @@ def test_above_the_high_watermark_of_several_replicas(fixture_4_3_1: KafkaFixtur
     assert explain(tmp_path, 100).read_uncommitted == found.read_uncommitted
 
 
+@pytest.mark.slow
 def test_damage(small_log_dir: SmallLogDirectory) -> None:
     folder = small_log_dir("v2-none-0") / "v2-none-0"
     segment = min(folder.glob("*.log"))
@@ -291,6 +292,7 @@ def test_damage(small_log_dir: SmallLogDirectory) -> None:
     assert explain(folder, second.base_offset).read_uncommitted.reason is Reason.MISSING
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
     folder = tmp_path / "plain-0"
     folder.mkdir()

@@ -30,6 +30,7 @@ def kept(mixture: Mixture) -> list[Row]:
     return [(offset, value_of(offset)) for offset in sorted(mixture.sound) if offset >= (mixture.log_start_offset or 0)]
 
 
+@pytest.mark.slow
 def test_salvage_keeps_each_record_once(made: tuple[Path, list[Mixture]], tmp_path: Path) -> None:
     folder, mixtures = made
     report = salvage(folder, tmp_path / "salvaged")
@@ -50,6 +51,7 @@ def outcome(log: odradek.Log, offset: int) -> Row | str:
     return "none" if record is None else (record.offset, record.value)
 
 
+@pytest.mark.slow
 def test_a_reader_and_explain_agree(made: tuple[Path, list[Mixture]]) -> None:
     folder, mixtures = made
     with odradek.open(folder, "r") as logs:
@@ -62,6 +64,7 @@ def test_a_reader_and_explain_agree(made: tuple[Path, list[Mixture]]) -> None:
                 assert said.is_given == (found == (offset, value_of(offset))), about
 
 
+@pytest.mark.slow
 def test_all_readers_agree(made: tuple[Path, list[Mixture]]) -> None:
     folder, mixtures = made
     with odradek.open(folder, "r") as logs:

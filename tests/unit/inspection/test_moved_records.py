@@ -152,6 +152,7 @@ def test_a_range_that_never_stays_is_an_error(logs: WritableLogDirectory) -> Non
         list(MovedRecords().read(file, DumpSelection(), never))
 
 
+@pytest.mark.slow
 def test_what_kafkas_tool_would_print_leaves_out_what_was_deleted(
     logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def test_what_kafkas_tool_would_print_leaves_out_what_was_deleted(
     assert f"Log starting offset: {logs['gone', 0].log_start_offset}\n" in ended.stdout
 
 
+@pytest.mark.slow
 def test_whole_partitions_are_looked_at_again(logs: WritableLogDirectory, tmp_path: Path) -> None:
     located = locate(logs.path)
     assert isinstance(located, LogDirectoryFolder)

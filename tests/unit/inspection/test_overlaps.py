@@ -139,6 +139,7 @@ def test_other_records_at_the_same_offsets_are_told(tmp_path: Path) -> None:
     assert read_all(tmp_path / "out" / "t-0") == whole(range(12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "batches",
     [
@@ -411,6 +412,7 @@ def random_segments(chance: random.Random, *, same_batches: bool) -> dict[int, l
     return segments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_batches", [True, False])
 def test_random_overlaps(tmp_path: Path, same_batches: bool) -> None:
     """Of each offset that is in a sound batch somewhere, the record is in the target, once."""
@@ -430,6 +432,7 @@ def test_random_overlaps(tmp_path: Path, same_batches: bool) -> None:
     assert overlapping > 30
 
 
+@pytest.mark.slow
 def test_random_overlaps_with_damage(tmp_path: Path) -> None:
     for seed in range(60):
         chance = random.Random(seed)

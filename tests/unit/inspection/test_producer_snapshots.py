@@ -67,6 +67,7 @@ def test_an_open_transaction_must_be_named(small_log_dir: SmallLogDirectory) -> 
     ]
 
 
+@pytest.mark.slow
 def test_what_may_be_right_is_no_finding(snapshot: Path) -> None:
     [entry] = read_snapshot(snapshot)
     # Producers expire, all of them in the end; before a marker of a new epoch the batches are forgotten.
@@ -84,6 +85,7 @@ def test_what_may_be_right_is_no_finding(snapshot: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_snapshot_of_another_log_is_one_finding(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir("transactional-0", "keyed-0", version="2.8.2")
     theirs = max((root / "keyed-0").glob("*.snapshot"))

@@ -77,6 +77,7 @@ def test_it_is_made_again_as_kafka_had_it(small_log_dir: SmallLogDirectory, name
     assert repair(root).repairs == []
 
 
+@pytest.mark.slow
 def test_all_at_once(small_log_dir: SmallLogDirectory) -> None:
     """Also what follows from what has to be made again first."""
     root = small_log_dir(TXN)
@@ -105,6 +106,7 @@ def test_checkpoints_that_kafka_finds_out_again(small_log_dir: SmallLogDirectory
     assert (root / name).read_text() == "0\n0\n"
 
 
+@pytest.mark.slow
 def test_data_and_what_only_a_checkpoint_knows_are_left(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir(TXN, "v2-none-0")
     (root / "log-start-offset-checkpoint").write_text("0\n1\nv2-none zero 1\n")

@@ -54,6 +54,7 @@ def test_every_flipped_bit_is_one_finding(index: Path) -> None:
         assert finding.position == bit // 8 // 34 * 34
 
 
+@pytest.mark.slow
 def test_an_index_that_is_emptied_removed_or_cut_is_one_finding(index: Path) -> None:
     whole = entries(index)
     for kept in range(len(whole)):

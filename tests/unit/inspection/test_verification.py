@@ -230,6 +230,7 @@ def test_a_checkpoint_that_names_a_partition_that_does_not_exist(
     assert list(verify(root)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT])
 def test_a_checkpoint_beyond_the_end_of_a_log_that_was_closed_in_order(
     small_log_dir: SmallLogDirectory, name: str
@@ -314,6 +315,7 @@ def test_a_partition_without_segments(small_log_dir: SmallLogDirectory, tmp_path
     assert the_only_finding(tmp_path / "new").path == tmp_path / "new" / "ghost-0"
 
 
+@pytest.mark.slow
 def test_a_topic_id_that_is_not_the_topics(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir("keyed-0", "v2-none-0")
     path = root / "keyed-0" / "partition.metadata"

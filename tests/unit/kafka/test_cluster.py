@@ -66,6 +66,7 @@ def test_what_no_other_attempt_would_change(failure: Exception, is_final: bool) 
     assert _is_final(failure) is is_final
 
 
+@pytest.mark.slow
 def test_the_error_ends_with_what_the_last_attempt_failed_with() -> None:
     with socket.socket() as taken, contextlib.closing(_cluster_of(taken)) as cluster:
         told = ""

@@ -26,6 +26,7 @@ def fill(broker: Broker, records: int, partitions: int = 1) -> None:
         broker.logs[NAME].append(value=b"%d" % number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0, 1])
 @pytest.mark.parametrize("refilled", [0, 1, RECORDS, 2 * RECORDS])
 def test_a_topic_made_again_is_not_read_as_the_old_one(
@@ -73,6 +74,7 @@ def test_a_topic_that_is_deleted_after_its_last_record_was_read_is_read() -> Non
             client.close()
 
 
+@pytest.mark.slow
 def test_a_topic_made_again_with_fewer_partitions_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.kafka.client.MISSING_S", 0)
     name = TopicPartition(NAME.topic, 1)

@@ -53,6 +53,7 @@ def check_stops(action: Callable[[], object], waits: Callable[[], object]) -> No
     assert ended == [StoppedError]
 
 
+@pytest.mark.slow
 def test_a_wait_for_a_broker_that_is_away_is_stopped() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -66,6 +67,7 @@ def test_a_wait_for_a_broker_that_is_away_is_stopped() -> None:
             check_stops(lambda: to.attempt("listing topics", ask), lambda: tried.wait(60))
 
 
+@pytest.mark.slow
 def test_a_wait_for_a_broker_that_hangs_is_stopped() -> None:
     with socket.socket() as hanging:
         hanging.bind(("127.0.0.1", 0))

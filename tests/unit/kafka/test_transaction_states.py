@@ -55,6 +55,7 @@ def test_waits_until_the_markers_of_all_are_written() -> None:
     assert len(client.asked) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["PrepareCommit", errors.NodeNotReadyError, errors.IncompatibleBrokerVersion])
 def test_what_cannot_be_told_is_no_error(state: str | type[Exception]) -> None:
     client = SlowCoordinator(50, a=[state])

@@ -52,6 +52,7 @@ def test_there_are_thirty() -> None:
     assert len({question.text for question in QUESTIONS}) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
 def test_the_cause_is_found(question: Question, planted: Path) -> None:
     asyncio.run(ask(create_server(Served(str(planted))), question))

@@ -60,6 +60,7 @@ async def drive(client: Client) -> None:
         assert "next" in message.content.text  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_in_this_process(mode: str, folder: Path) -> None:
     async def run() -> None:
@@ -82,6 +83,7 @@ def test_in_this_process(mode: str, folder: Path) -> None:
     assert set(INCIDENTS) == {"lost_record", "poison_message", "lag", "torn_batch", "zombie_producer"}
 
 
+@pytest.mark.slow
 def test_over_stdin_and_stdout(folder: Path) -> None:
     async def run() -> None:
         command = StdioServerParameters(
@@ -183,6 +185,7 @@ def server(folder: Path) -> Iterator[Running]:
     yield from _serving(folder, TOKEN)
 
 
+@pytest.mark.slow
 def test_over_http(server: Running) -> None:
     async def run() -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -193,6 +196,7 @@ def test_over_http(server: Running) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_call_whose_caller_disconnects_ends(mode: str, server: Running, slow: Slow) -> None:
     async def run() -> None:

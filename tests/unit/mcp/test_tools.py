@@ -86,6 +86,7 @@ def everything(path: Path, name: str, **arguments: Any) -> list[Any]:
     raise AssertionError("it does not end")
 
 
+@pytest.mark.slow
 def test_there_are_ten_tools() -> None:
     assert set(TOOLS) == set(EVERY)
     for tool in TOOLS.values():
@@ -93,6 +94,7 @@ def test_there_are_ten_tools() -> None:
         Draft202012Validator.check_schema(tool.results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_an_answer_in_parts_is_the_whole(name: str, planted: Path) -> None:
     whole = ask(planted, name, **EVERY[name], limit_bytes=32_000)
@@ -104,6 +106,7 @@ def test_an_answer_in_parts_is_the_whole(name: str, planted: Path) -> None:
         assert parts == whole["items"]
 
 
+@pytest.mark.slow
 def test_find_goes_on_where_it_ended(events: Path) -> None:
     parts = everything(events, "find", topic="events", limit=9, limit_bytes=LEAST_BYTES)
     assert [(one["partition"], one["offset"]) for one in parts] == [
@@ -225,6 +228,7 @@ def test_a_path_is_no_topic(name: str, topic: str, events: Path) -> None:
         ask(events, name, topic=topic, **({"partition": 0, "offset": 0} if name == "explain" else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_hostile_pattern_takes_no_time(isolation: str, tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:
@@ -327,6 +331,7 @@ def _state(path: Path) -> dict[str, tuple[int, int]]:
     return {str(found.relative_to(path)): (found.stat().st_size, found.stat().st_mtime_ns) for found in path.rglob("*")}
 
 
+@pytest.mark.slow
 def test_nothing_is_written(planted: Path) -> None:
     before = _state(planted)
     for name, arguments in EVERY.items():
@@ -341,6 +346,7 @@ def test_a_partition_alone(planted: Path) -> None:
     assert ask(folder, "verify")["items"] == []
 
 
+@pytest.mark.slow
 def test_a_broker() -> None:
     pytest.importorskip("kafka")
     with Broker() as running:

@@ -102,6 +102,7 @@ def test_a_client_gets_the_same_as_text_and_as_values(folders: tuple[Path, Path]
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_orders_change_nothing(folders: tuple[Path, Path]) -> None:
     harmless, hostile = (answers(path) for path in folders)
     assert [_without_contents(one) for one in harmless[:-1]] == [_without_contents(one) for one in hostile[:-1]]

@@ -16,6 +16,7 @@ FIRST, SECOND = TopicPartition("copy", 0), TopicPartition("copy", 1)
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b", b"c"])})
 
 
+@pytest.mark.slow
 def test_a_position_is_no_lag_of_its_group() -> None:
     with Broker() as broker:
         broker.create_topic("copy", partitions=2)

@@ -89,6 +89,7 @@ def test_what_a_consumer_is_given(source: Place, fixture_4_3_1: KafkaFixture, is
         assert found == fixture_4_3_1.records(name, isolation), name
 
 
+@pytest.mark.slow
 def test_a_range(source: Place, fixture_4_3_1: KafkaFixture) -> None:
     name = max(fixture_4_3_1.consumed, key=lambda name: len(fixture_4_3_1.consumed[name]["records"]))
     expected = fixture_4_3_1.records(name)
@@ -198,6 +199,7 @@ def test_parts_of_a_folder(log_dir: Path, tmp_path: Path) -> None:
         open_place(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_aborted_transactions_of_a_segment(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events")
@@ -219,6 +221,7 @@ def test_aborted_transactions_of_a_segment(tmp_path: Path) -> None:
             assert [row.value for row in rows_of(source, name)] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.slow
 def test_a_log_that_grows_shrinks_and_goes_away() -> None:
     name = TopicPartition("events", 0)
     with Broker() as broker:
@@ -246,6 +249,7 @@ def test_a_log_that_grows_shrinks_and_goes_away() -> None:
                 next(begun)
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_deleted_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.kafka.client.MISSING_S", 0.1)
     name = TopicPartition("events", 0)

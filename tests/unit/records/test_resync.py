@@ -114,6 +114,7 @@ def test_what_looks_like_batches_everywhere_is_given_up_as_the_model_does() -> N
     assert find_batch(headers[-17 * 100 :] + data[len(headers) :]) == 1700
 
 
+@pytest.mark.slow
 def test_zeros_and_random_bytes_are_passed_over_at_the_speed_of_memory() -> None:
     """It takes a fraction of the processor's time that a loop of Python takes over the same bytes."""
     for data in (bytes(1 << 23), random.Random(1).randbytes(1 << 23), b"some text\n" * (1 << 20)):

@@ -93,6 +93,7 @@ def test_what_is_refused(text: str) -> None:
         condition(text)
 
 
+@pytest.mark.slow
 def test_no_text_takes_long() -> None:
     deep = row(b"[" * 100_000)
 

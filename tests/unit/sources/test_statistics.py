@@ -110,6 +110,7 @@ def test_classes_of_sizes_have_no_holes() -> None:
     assert all(after / before <= 1.25 for before, after in itertools.pairwise(starts))
 
 
+@pytest.mark.slow
 def test_a_timeline_keeps_its_sums_however_long() -> None:
     whole, parts = Timeline(), [Timeline(), Timeline()]
     rng = random.Random(3)

@@ -54,6 +54,7 @@ def reports() -> list[str]:
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_the_last_of_each_partition_are_those_that_consumers_saw(
     fixture_4_3_1: KafkaFixture, reports: list[str], isolation: odradek.Isolation

@@ -196,6 +196,7 @@ def test_a_separate_output_holds_nothing_of_the_job(two_sinks: Path) -> None:
     assert in_parquet(two_sinks / "out") == in_topic(two_sinks) == each_once(OLD, OLD + NEW)
 
 
+@pytest.mark.slow
 def test_only_the_user_knows_what_a_topic_holds(folder: Path) -> None:
     with pytest.raises(JobError, match="--assume-unheld needs --until"):
         claim_backfill(job_of(folder), replace(ALL, end=None))
@@ -269,6 +270,7 @@ def test_records_that_are_lost_after_the_claim_are_skipped_if_the_job_says_so(fo
     assert run_backfill(folder, Backfill(0, 20), job) == 0
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_is_another_one(folder: Path) -> None:
     job = only_parquet(folder)
     assert claim_backfill(job, Backfill(0, 20)).claim is not None
@@ -359,6 +361,7 @@ def test_a_sink_that_was_added_gets_all_of_it(folder: Path) -> None:
     assert in_parquet(folder / "more") == each_once(0, 40)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_in_part_is_refused(folder: Path) -> None:
     totals = ParquetSinkSpec(folder / "totals", name="totals", merge="SELECT * FROM totals")
     for asked in (Backfill(0), Backfill(0, into="again")):
@@ -492,6 +495,7 @@ def test_a_console_shows_what_others_write(folder: Path, monkeypatch: pytest.Mon
     assert len(shown) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

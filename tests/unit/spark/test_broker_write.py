@@ -48,6 +48,7 @@ def committed(broker: odradek.testing.Broker, partition: int = 0) -> list[str]:
     return [(record.value or b"").decode() for record in records]
 
 
+@pytest.mark.slow
 def test_all_tasks_of_a_batch_or_none(broker: odradek.testing.Broker) -> None:
     write = write_of(broker, "job")
     first = [write.write(rows("a", "b"), 0), write.write(rows("c"), 1), write.write(rows(), 2)]
@@ -60,6 +61,7 @@ def test_all_tasks_of_a_batch_or_none(broker: odradek.testing.Broker) -> None:
     assert committed(broker) == ["d", "e"]
 
 
+@pytest.mark.slow
 def test_a_later_attempt_of_a_task_takes_its_rows_back(broker: odradek.testing.Broker) -> None:
     write = write_of(broker, "job")
     zombie = write.write(rows("once"), 0)
@@ -104,6 +106,7 @@ def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
     assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_a_broker_that_does_not_tell_whose_transactions_are(broker: odradek.testing.Broker) -> None:
     write = write_of(broker, "job")
@@ -157,6 +160,7 @@ def test_a_new_query_under_the_transactional_id_of_an_earlier_one(broker: odrade
     assert committed(broker) == ["new"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
@@ -172,6 +176,7 @@ def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing
     assert committed(broker) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 1)
@@ -185,6 +190,7 @@ def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.
     assert committed(broker) == ["before", "again 0", "again 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_rows_that_are_lost_because_the_driver_was_away_too_long(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
@@ -214,6 +220,7 @@ def test_a_driver_that_was_paused_commits_nothing_more(broker: odradek.testing.B
     assert committed(broker) == ["all"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_the_transactions_of_many_tasks_are_found_again(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +238,7 @@ def test_the_transactions_of_many_tasks_are_found_again(
     assert sorted(map(int, committed(broker))) == list(range(6))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_failures")
 def test_a_group_that_has_lost_its_part_of_the_transactions(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +299,7 @@ def test_a_server_that_is_away() -> None:
             BrokerWrite(settings, topic, Codec.NONE).check()
 
 
+@pytest.mark.slow
 def test_messages_are_small(broker: odradek.testing.Broker) -> None:
     told = write_of(broker).write(rows("x" * 10_000), 0, Epoch(QUERY, 0))
     assert isinstance(told, SentRows)

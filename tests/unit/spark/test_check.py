@@ -54,6 +54,7 @@ def job(kafka_fixture: KafkaFixture, tmp_path: Path) -> Path:
     return tmp_path / "job.toml"
 
 
+@pytest.mark.slow
 def test_a_sound_job_has_no_findings(job: Path) -> None:
     job.write_text(SOUND, encoding="utf-8")
     assert check_job(job) == []

@@ -30,6 +30,7 @@ def findings(job: Path, text: str) -> list[str]:
     return [str(found).partition("job.toml: ")[2] for found in check_job(job)]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_to(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # For root every folder can be.
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)

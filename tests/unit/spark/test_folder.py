@@ -87,6 +87,7 @@ def stream_of(path: Path, **more: str) -> StreamReader:
     )
 
 
+@pytest.mark.slow
 def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_place(tmp_path: Path) -> None:
     create_log(tmp_path, "t", [b"old"] * 2, partitions=2)
     stream = stream_of(tmp_path)
@@ -115,6 +116,7 @@ def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_pla
     stream.stop()
 
 
+@pytest.mark.slow
 def test_a_stream_notices_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None:
     create_log(tmp_path, "t", [b"x"] * 8)
     checkpoint = tmp_path / "t-0" / "leader-epoch-checkpoint"
@@ -184,6 +186,7 @@ def test_a_log_that_was_damaged_after_it_was_closed_is_not_taken_for_a_shorter_o
     assert plan_batch(open_topics(strict), strict) == [OffsetRange(name, 0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"subscribePattern": "^t$"}, {"assign": '{"t": [0, 1]}'}])
 def test_a_topic_that_is_away_keeps_its_place_and_its_id(tmp_path: Path, more: dict[str, str]) -> None:
     """It is not read twice when it is back, and noticed if it is another one (SPARK-41375)."""
@@ -256,6 +259,7 @@ def test_a_topic_is_away_while_what_is_there_now_is_read(tmp_path: Path) -> None
     new.stop()
 
 
+@pytest.mark.slow
 def test_what_is_not_committed_yet_is_not_cut(tmp_path: Path) -> None:
     """Who has read it, and then reads committed records only, waits for it: nothing comes a second time."""
     create_log(tmp_path, "t", [b"x"] * 4)

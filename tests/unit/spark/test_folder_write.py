@@ -65,6 +65,7 @@ def test_rows_of_all_tasks_in_the_order_of_the_tasks(log_dir: Path, transactiona
     assert committed(log_dir, 1) == ["e"]
 
 
+@pytest.mark.slow
 def test_more_rows_than_a_batch_takes(log_dir: Path) -> None:
     values = [f"{number:01000}" for number in range(3000)]
     for transactional_id in (None, ""):
@@ -73,6 +74,7 @@ def test_more_rows_than_a_batch_takes(log_dir: Path) -> None:
     assert committed(log_dir) == values * 2
 
 
+@pytest.mark.slow
 def test_rows_that_a_partition_does_not_take_leave_nothing_behind(log_dir: Path) -> None:
     write = write_of(log_dir, topic=None)
     with odradek.open(log_dir) as logs:
@@ -98,6 +100,7 @@ def test_a_batch_of_a_stream_that_is_repeated_is_written_once(log_dir: Path) -> 
         write.commit_epoch([write.write(rows("a"), 0, epoch)])
 
 
+@pytest.mark.slow
 def test_a_new_query_under_the_transactional_id_of_an_earlier_one(log_dir: Path) -> None:
     write = write_of(log_dir, "job")
     write.commit_epoch([write.write(rows("old", partition=0), 0, Epoch("another", 100))])

@@ -58,6 +58,7 @@ def test_a_minute_has_the_highest_lag_and_all_offsets_also_after_a_restart(tmp_p
     assert read_history(path) == [(NOW, 7, 5), (NOW + 1, 1, 5)]
 
 
+@pytest.mark.slow
 def test_it_stays_small_and_forgets_what_is_older_than_a_day(tmp_path: Path, clock: list[int]) -> None:
     path = tmp_path / "history"
     kept = History(path)

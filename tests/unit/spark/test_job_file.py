@@ -245,6 +245,7 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path)
 
 
+@pytest.mark.slow
 def test_check_covers_all_jobs(file: Path) -> None:
     assert check_job(file) == []
     text = changed("FROM records", "FROM recods").replace('subscribe = "bills"\nincl', 'subscribe = "bill"\nincl')

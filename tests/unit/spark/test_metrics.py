@@ -189,6 +189,7 @@ def base(served: MetricsListener) -> str:
     return f"http://127.0.0.1:{served.port}"
 
 
+@pytest.mark.slow
 def test_a_partition_that_was_deleted_is_no_longer_served(tmp_path: Path, served: MetricsListener) -> None:
     told = JobMetrics(served, Job.parse(JOB, tmp_path))
     other = JobMetrics(served, Job.parse(JOB.replace('"orders"\n', '"others"\n', 1), tmp_path))
@@ -208,6 +209,7 @@ def test_a_partition_that_was_deleted_is_no_longer_served(tmp_path: Path, served
     assert found_page['odradek_pipeline_lag_seconds{job="orders",partition="1",topic="orders"}'] == 0
 
 
+@pytest.mark.slow
 def test_names_that_are_hostile_break_no_page(tmp_path: Path, served: MetricsListener) -> None:
     name = 'a\n"b"} 1\\ü\u2028'
     told = JobMetrics(served, replace(Job.parse(JOB, tmp_path), name=name))
@@ -229,6 +231,7 @@ def test_a_host_that_is_none_is_told_alike_by_a_check_and_a_run(host: str) -> No
     assert caught.value.reason == problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["", "127.0.0.1", "localhost"])
 def test_a_host_that_is_one(host: str) -> None:
     assert listener_problem(host, 0) is None
@@ -236,6 +239,7 @@ def test_a_host_that_is_one(host: str) -> None:
         assert metrics(base(served)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 def test_version_6_of_ip() -> None:
     try:
@@ -247,6 +251,7 @@ def test_version_6_of_ip() -> None:
         assert metrics(f"http://[::1]:{served.port}") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"x" * 70_000]
 )
@@ -262,6 +267,7 @@ def test_a_client_that_disconnects_writes_nothing_on_the_terminal(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_web_page_reads_nothing(served: MetricsListener) -> None:
     served.lags.labels("orders", "orders", "0").set(1)
     for headers in FOREIGN_HEADERS:

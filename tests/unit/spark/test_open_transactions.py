@@ -82,6 +82,7 @@ def test_says_how_long(seconds: float, said: str) -> None:
     assert open_transactions._duration(seconds) == said
 
 
+@pytest.mark.slow
 def test_a_stream_says_who_holds_it_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

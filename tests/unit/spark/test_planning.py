@@ -81,6 +81,7 @@ def test_a_topic_made_again_is_an_error_in_every_store(
             assert planned(job, positions).first[EVENTS].offset == {"latest": 300, "earliest": 0}[reset]
 
 
+@pytest.mark.slow
 def test_of_a_topic_made_again_other_partitions_are_not_read_either(broker: odradek.testing.Broker) -> None:
     broker.create_topic("events", partitions=2)
     source = {"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"events": [1]}'}

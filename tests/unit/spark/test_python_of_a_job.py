@@ -63,6 +63,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
     sys.path_importer_cache.clear()
 
 
+@pytest.mark.slow
 def test_names_are_checked_and_nothing_is_run(file: Path) -> None:
     file.write_text(JOB, encoding="utf-8")
     assert check_job(file) == []
@@ -139,6 +140,7 @@ def test_a_package_that_spark_lacks_is_named(file: Path, monkeypatch: pytest.Mon
     assert check_job(file) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "told"),
     [

@@ -548,6 +548,7 @@ def test_a_driver_whose_staged_files_another_one_has_moved(s3: S3Server, monkeyp
     assert not isinstance(caught.value, FencedError)
 
 
+@pytest.mark.slow
 def test_a_bucket_that_refuses(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "else")
@@ -567,6 +568,7 @@ def test_what_a_file_system_refuses_of_its_address_shows_no_keys() -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.slow
 def test_keys_in_the_uri_are_those_that_arrow_reads(s3: S3Server) -> None:
     address = s3.uri("orders").replace("s3://", f"s3://{ACCESS_KEY}:{SECRET_KEY.replace('/', '%2F')}@")
     files, root = FolderUri.parse(address).open()

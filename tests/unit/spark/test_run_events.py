@@ -114,6 +114,7 @@ def test_datasets_have_the_names_of_the_specification(
     assert b"secret" not in body
 
 
+@pytest.mark.slow
 def test_an_event_that_was_not_taken_is_sent_again_and_no_password_is_logged(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

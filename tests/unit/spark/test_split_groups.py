@@ -37,6 +37,7 @@ def log_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_task_reads_several_partitions_each_in_order(log_dir: Path) -> None:
     groups = planned(log_dir, 2)
     assert len(groups) == 2

@@ -16,6 +16,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "columns"),
     [

@@ -117,6 +117,7 @@ def test_a_transform_after_the_state_reads_what_is_there_in_each_batch(tmp_path:
         Job.parse(text[: text.index("[[transform]]")] + '[[sink]]\ntype = "console"\n', tmp_path)
 
 
+@pytest.mark.slow
 def test_check_finds_columns_of_the_watermark_and_views_that_are_not_there(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("texts")

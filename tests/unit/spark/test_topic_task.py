@@ -68,6 +68,7 @@ def committed(broker: odradek.testing.Broker, topic: str = "t") -> list[bytes | 
     return [record.value for record in broker.logs[topic, 0].read(isolation="read_committed")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["between", "at the end"])
 def test_a_task_whose_transaction_was_taken_over_says_so_and_writes_nothing(
     broker: odradek.testing.Broker, when: str
@@ -133,6 +134,7 @@ def test_a_task_whose_transactional_id_has_another_producer_id_by_now(broker: od
         assert row["fenced"] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on_invalid", "invalid_offset", "refused", "values"), [("error", 1, 0, []), ("skip", None, 1, [b"0", b"2"])]
 )

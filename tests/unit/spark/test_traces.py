@@ -39,6 +39,7 @@ def send(job: Job) -> None:
         batch()
 
 
+@pytest.mark.slow
 def test_spans_are_sent_before_the_job_ends(tmp_path: Path) -> None:
     with Collector() as collector:
         send(Job.parse(f'{JOB}opentelemetry.endpoint = "{collector.url}/v1/traces"\n', tmp_path))
@@ -58,6 +59,7 @@ def test_without_an_address_nothing_is_measured(tmp_path: Path) -> None:
     assert Job.parse(JOB, tmp_path).traces is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_refused", [True, False])
 def test_a_collector_that_is_away_delays_no_job_and_is_told_once_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_refused: bool

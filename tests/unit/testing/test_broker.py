@@ -105,6 +105,7 @@ def test_a_closed_connection_and_what_is_done_before_it(broker: Broker) -> None:
         assert end_offset(broker) == done
 
 
+@pytest.mark.slow
 def test_no_answer_and_none_to_later_requests_of_the_connection(broker: Broker) -> None:
     for drop, done in ((True, 0), ("answer", 1)):
         fault = broker.fault("Produce", drop=drop, times=1)  # type: ignore[arg-type]
@@ -246,6 +247,7 @@ def test_a_forked_child_that_stops_it_leaves_it_to_its_parent(broker: Broker, cl
     assert produce(client) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_is_told_that_the_broker_is_not_its_own(broker: Broker, client: WireClient) -> None:
     # A thread of the parent may hold any lock at that moment.

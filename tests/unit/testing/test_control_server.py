@@ -61,6 +61,7 @@ def code_of(client: WireClient, topic: str) -> int:
     return int(ask(client, "Metadata", 7, topics=[{"name": topic}]).topics[0].error_code)
 
 
+@pytest.mark.slow
 def test_topics(remote: Remote, client: WireClient) -> None:
     status, topic = remote("POST", "/topics", {"name": "events", "partitions": 2})
     assert (status, topic["name"], len(topic["topic_id"])) == (200, "events", 22)
@@ -69,6 +70,7 @@ def test_topics(remote: Remote, client: WireClient) -> None:
     assert code_of(client, "events") == 3
 
 
+@pytest.mark.slow
 def test_faults(remote: Remote, client: WireClient) -> None:
     remote("POST", "/topics", {"name": "events"})
     asked = {
@@ -103,6 +105,7 @@ def test_time(remote: Remote, running: BrokerThread) -> None:
     assert told["now_ms"] - before >= 3_600_000
 
 
+@pytest.mark.slow
 def test_users_acls_and_quotas() -> None:
     with Broker(users={"alice": "a"}, acls=[]) as broker, broker.control_server() as server:
         remote = Remote(server)
@@ -251,6 +254,7 @@ def test_a_client_that_goes_early_is_no_error(
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_clients_and_their_time_are_bounded(
     running: BrokerThread, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

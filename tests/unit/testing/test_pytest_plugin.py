@@ -193,6 +193,7 @@ def test_another_broker(tmp_path: Path) -> None:
     assert "a broker of --kafka-real has no fault" in outcome.stdout
 
 
+@pytest.mark.slow
 def test_who_does_not_use_it_pays_nearly_nothing() -> None:
     program = (
         f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(*sorted(set(sys.modules) - before))"

@@ -40,6 +40,7 @@ def broker() -> Any:
         yield broker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_clients_log_in(broker: Broker, listener: str, mechanism: str) -> None:
@@ -70,10 +71,12 @@ def test_clients_without_a_login(broker: Broker, listener: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_refused(broker: Broker) -> None:
     assert produced({**broker.client_config("alice"), "sasl.password": "wrong"}) == "_AUTHENTICATION"
 
 
+@pytest.mark.slow
 def test_users_come_and_go() -> None:
     with Broker(users={"alice": "secret"}) as broker:
         broker.create_topic("events")
@@ -89,6 +92,7 @@ def test_users_come_and_go() -> None:
             broker.client_config("bob")
 
 
+@pytest.mark.slow
 def test_acls_say_who_may_do_what() -> None:
     users = {"alice": "a", "bob": "b"}
     rules = [allow("alice", "WRITE", topic="ev", prefixed=True), deny("*", "WRITE", topic="evil")]
@@ -105,6 +109,7 @@ def test_acls_say_who_may_do_what() -> None:
         assert produced(broker.client_config("bob"), "evil") is None
 
 
+@pytest.mark.slow
 def test_no_acls_allow_nothing_and_without_them_all_is_allowed() -> None:
     with Broker(users={"alice": "a"}, listeners=["SASL_PLAINTEXT"], acls=[]) as broker:
         broker.create_topic("events")

@@ -478,6 +478,7 @@ def _write_and_commit(writer: PartitionWriter, rows: pa.RecordBatch) -> None:
     writer.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_written", [False, True], ids=["in a transaction", "between two"])
 def test_a_replay_that_another_takes_over_says_so(broker: Broker, is_written: bool) -> None:
     broker.create_topic("events")
@@ -519,6 +520,7 @@ def test_a_replay_into_a_broker_that_hangs_is_stopped(
     assert content(address) == content(data)
 
 
+@pytest.mark.slow
 def test_positions_are_where_their_group_is_looked_for(data: Path, tmp_path: Path) -> None:
     replayed(data, tmp_path / "copy")
     with odradek.open(tmp_path / "copy", mode="r") as logs:

@@ -168,6 +168,7 @@ def test_every_byte_string_comes_back(form: str, tmp_path: Path) -> None:
     assert rows(tmp_path / "again") == rows(tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_what_comes_later_is_exported_and_imported_later(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events")
@@ -328,6 +329,7 @@ def test_lines_that_are_no_records(tmp_path: Path, line: bytes, reason: str) -> 
         Import(target, topic="events").from_stream(io.BytesIO(line + b"\n"), "jsonl", "stdin")
 
 
+@pytest.mark.slow
 def test_a_parquet_file_of_another_program(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": ["a", "b"], "value": ["1", None]}), tmp_path / "a.parquet")
     import_(tmp_path / "a.parquet", tmp_path / "data", topic="events")
@@ -436,6 +438,7 @@ def test_what_is_deleted_during_an_export_is_told(tmp_path: Path, monkeypatch: p
     assert import_(tmp_path / "files", tmp_path / "again").records == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["broker", "folder"])
 def test_what_is_deleted_during_an_export_into_one_file_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -182,6 +182,7 @@ def test_a_refusal_has_the_name_that_the_broker_gave_it() -> None:
             assert (restored.error_code, str(restored)) == (31, str(refused.value))
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_has_given_no_name() -> None:
     with open_target("kafka://127.0.0.1:1?default.api.timeout.ms=100") as target:
         with pytest.raises(BrokerUnavailableError) as refused:

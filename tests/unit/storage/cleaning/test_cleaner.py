@@ -431,6 +431,7 @@ def test_the_old_files_wait_as_deleted(tmp_path: Path) -> None:
     assert not [path for path in log.path.iterdir() if path.suffix in {".cleaned", ".swap"}]
 
 
+@pytest.mark.slow
 def test_a_rate_holds_the_cleaner_back(tmp_path: Path) -> None:
     log = log_of(tmp_path, [data(0, "a=" + "v" * 5000)])
     started = time.monotonic()
@@ -588,6 +589,7 @@ def test_checks_of_the_caller_can_drop_the_work(tmp_path: Path) -> None:
     assert left(log) == ["1:a=2", "100:z=0"]
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_change_leaves_the_old_segments_or_the_new_one(tmp_path: Path) -> None:
     def seen(path: Path) -> list[tuple[int | None, bytes | None]]:
         with ReadOnlyLog(path) as log:

@@ -161,6 +161,7 @@ def test_a_directory_that_was_not_there_is_not_left_behind(tmp_path: Path) -> No
         assert logs.topics() == ["t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["write", "sync", "rename", "create", "sync_directory"])
 def test_a_directory_that_was_not_there_is_not_left_behind_by_a_failing_disk(tmp_path: Path, kind: str) -> None:
     (tmp_path / "live").mkdir()
@@ -213,6 +214,7 @@ def test_a_name_that_is_no_text_is_told_all_the_same(tmp_path: Path) -> None:
     str(caught.value).encode()
 
 
+@pytest.mark.slow
 def test_a_topic_of_thousands_of_partitions_is_adopted_at_once(tmp_path: Path) -> None:
     partition(tmp_path / "many-500")
     with odradek.open(tmp_path, adopt=True) as logs:

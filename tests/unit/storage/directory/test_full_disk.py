@@ -37,6 +37,7 @@ def append(logs: WritableLogDirectory, value: bytes) -> int:
     return logs["events", 0].append([Record(None, value)])
 
 
+@pytest.mark.slow
 def test_a_log_is_opened_again_when_the_disk_has_room(
     files: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -293,6 +293,7 @@ def test_each_second_only_logs_that_have_something_to_do_are_asked(tmp_path: Pat
         assert not list((tmp_path / "short-0").glob("*.deleted"))
 
 
+@pytest.mark.slow
 def test_a_log_says_when_something_of_it_falls_due(tmp_path: Path) -> None:
     files = FaultyFileSystem(tmp_path)
     with odradek.open(tmp_path, files=files) as logs:
@@ -329,6 +330,7 @@ def test_a_log_that_was_closed_or_deleted_is_not_pending_any_more(tmp_path: Path
         assert not maintenance.pending
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_thread_of_the_maintenance_works_when_it_is_time_or_woken(tmp_path: Path, is_stopped: bool) -> None:
@@ -409,6 +411,7 @@ atexit.register(logs.close)
     assert (ended.stderr, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == ("", True)
 
 
+@pytest.mark.slow
 def test_a_durable_append_after_an_opening_that_failed_outlasts_a_power_cut(tmp_path: Path) -> None:
     live = tmp_path / "live"
     with WritableLogDirectory(live / "data") as logs:

@@ -92,6 +92,7 @@ def test_a_folder_without_partitions_gets_a_new_one(tmp_path: Path) -> None:
         assert logs.topics() == ["events"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_kafka_with_zookeeper_never_had_one(fixture_2_8_2: KafkaFixture, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(fixture_2_8_2.log_dir, tmp_path / "old"))
     with odradek.open(copy) as logs:

@@ -371,6 +371,7 @@ def test_checkpoints_that_kafka_had_no_time_to_write_are_written(tmp_path: Path)
         assert reader.problems == []
 
 
+@pytest.mark.slow
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     with WritableLogDirectory(tmp_path, max_open_logs=2) as logs:
         logs.create_topic("t", partitions=20, config={"index.interval.bytes": "10"})

@@ -70,6 +70,7 @@ def test_java_properties(text: str, properties: dict[str, str]) -> None:
     assert dict(parse_properties(format_properties(properties, ("x",)).decode("latin-1"))) == properties
 
 
+@pytest.mark.slow
 def test_a_line_of_very_many_parts_is_joined_once() -> None:
     begin = time.thread_time()
     assert dict(parse_properties("a=" + "x\\\n" * 200_000)) == {"a": "x" * 200_000}

@@ -211,6 +211,7 @@ def test_another_process_follows_and_ends_by_ctrl_c(logs: WritableLogDirectory) 
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_wait_at_once_and_the_log_goes_on(
     logs: WritableLogDirectory, followed: Log, request: pytest.FixtureRequest
 ) -> None:

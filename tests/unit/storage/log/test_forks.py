@@ -119,6 +119,7 @@ def test_a_child_reads_what_was_there_and_closes_nothing(logs: WritableLogDirect
     assert log.append([Record(b"k", b"w")], durable=True) == 1
 
 
+@pytest.mark.slow
 def test_a_child_opens_the_folder_once_its_parent_has_closed_it(tmp_path: Path) -> None:
     logs = odradek.open(tmp_path)
     logs.create_topic("t")
@@ -144,6 +145,7 @@ def test_a_child_opens_the_folder_once_its_parent_has_closed_it(tmp_path: Path) 
         assert again["t", 0].log_end_offset == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_a_child_reads_with_its_parents_consumer_and_commits_nothing(
     logs: WritableLogDirectory, tmp_path: Path, auto_commit: bool

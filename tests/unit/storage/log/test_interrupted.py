@@ -124,6 +124,7 @@ def test_an_append_that_is_interrupted_is_there_or_is_not(
         assert values(again["t", 0]) == [*expected, b"after"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [lambda log: log.nonblocking.append(build_batch([Record(b"k", b"v")])), lambda log: log.nonblocking.has_room(100)],
@@ -169,6 +170,7 @@ def test_an_append_of_several_segments_is_there_as_a_whole_or_not_at_all(
     assert log.append(records) == log.log_end_offset - 20
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_interrupted_can_send_its_batch_again(
     logs: WritableLogDirectory, files: Interrupted
 ) -> None:
@@ -202,6 +204,7 @@ def test_a_timeout_of_a_handler_is_no_failed_disk(
     assert (log.recovery_point, log.is_offline) == (1, False)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_while_a_signal_comes_is_known_to_have_failed(
     logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def test_what_is_behind_damage_in_an_old_segment_counts(tmp_path: Path) -> None:
         assert writable.append_batches(transactional(records, 7)).first_offset == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", ["kill", "power"])
 def test_a_crash_in_the_recovery_leaves_no_hole(crash: str, tmp_path: Path) -> None:
     live = tmp_path / "live"

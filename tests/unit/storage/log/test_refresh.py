@@ -143,6 +143,7 @@ def test_the_transactions_are_read_on_from_where_they_ended(tmp_path: Path, monk
         assert sum(scanned) < 20_000 < reader.size_bytes
 
 
+@pytest.mark.slow
 def test_an_empty_poll_opens_and_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t", config={"internal.segment.bytes": "200"})

@@ -278,6 +278,7 @@ def test_a_disk_that_failed_stays_so_though_another_thread_has_no_descriptors_le
     assert disk.failure.errno == errno.EIO
 
 
+@pytest.mark.slow
 def test_a_look_up_beside_rolls_and_closings(logs: WritableLogDirectory) -> None:
     log = logs["t", 0]
     log.append([Record(b"k", b"v", timestamp=1_700_000_000_000)])

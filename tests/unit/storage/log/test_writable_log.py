@@ -100,6 +100,7 @@ def test_no_batch_of_several_records_is_longer_than_a_segment(codec: str, tmp_pa
     assert log.log_end_offset == end_offset
 
 
+@pytest.mark.slow
 def test_readers_in_other_threads_see_whole_appends_in_order(tmp_path: Path) -> None:
     log = make(tmp_path, internal_segment_bytes=20_000, index_interval_bytes=100)
     failures: list[BaseException] = []

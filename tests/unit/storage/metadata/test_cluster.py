@@ -67,6 +67,7 @@ def _batches(path: Path) -> object:
     return found
 
 
+@pytest.mark.slow
 def test_changes_are_there_when_the_folder_is_opened_again(metadata: ClusterMetadata) -> None:
     before = set(metadata.image.topics)
     topic_id = UUID(int=4711)
@@ -95,6 +96,7 @@ def test_changes_are_there_when_the_folder_is_opened_again(metadata: ClusterMeta
     assert again.image.next_producer_id == first + 10
 
 
+@pytest.mark.slow
 def test_what_somebody_else_wrote_meanwhile_is_not_lost(metadata: ClusterMetadata) -> None:
     # A Kafka that is started while the folder is locked moves the bootstrap records into its log, and then gives up.
     kafka = ClusterMetadata(metadata.directory)
@@ -112,6 +114,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_lost(metadata: ClusterMetadat
     assert _content(again.image) == _content(metadata.image)
 
 
+@pytest.mark.slow
 def test_every_record_of_an_appended_batch_has_one_timestamp(writable_log_dir: Path) -> None:
     path = writable_log_dir / METADATA / f"{0:020d}.log"
     size = path.stat().st_size
@@ -187,6 +190,7 @@ def test_names_that_are_refused(tmp_path: Path, name: str, error: type[OdradekEr
         metadata.create_topic(name)
 
 
+@pytest.mark.slow
 def test_what_is_refused_changes_nothing(metadata: ClusterMetadata) -> None:
     metadata.create_topic("t", 2, {"max.compaction.lag.ms": "10"})
     before = _content(load_metadata(metadata.directory).image)

@@ -143,6 +143,7 @@ def test_what_is_found_after_a_crash_is_on_the_disk_before_it_counts(
     assert all({"before", "failing"} <= topics for topics in _after_power_cuts(files, tmp_path))
 
 
+@pytest.mark.slow
 def test_formatting_leaves_a_folder_that_is_formatted_or_not(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
     files = FaultyFileSystem(tmp_path / "live")

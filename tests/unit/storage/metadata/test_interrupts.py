@@ -188,6 +188,7 @@ def test_a_directory_whose_metadata_end_in_half_a_batch_is_not_closed_as_a_clean
         assert "half" not in logs.topics()
 
 
+@pytest.mark.slow
 def test_a_change_of_bootstrap_that_fails_alters_nothing_in_memory(tmp_path: Path) -> None:
     format_log_directory(tmp_path, new_meta_properties())
     files = HalfWriter()

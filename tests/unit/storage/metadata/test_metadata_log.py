@@ -97,6 +97,7 @@ def test_a_folder_from_before_kraft_is_read_from_its_names(fixture_2_8_2: KafkaF
     assert (loaded.tail, loaded.bootstrap) == (None, None)
 
 
+@pytest.mark.slow
 def test_bootstrap_counts_while_the_log_is_empty(writable_log_dir: Path) -> None:
     # As after a crash of the controller that had just been elected for the first time.
     for folder in writable_log_dir.glob("*-[0-9]"):
@@ -162,6 +163,7 @@ def test_a_lost_log_is_not_taken_for_an_empty_one(formatted: Path, left: bytes |
         load_metadata(formatted)
 
 
+@pytest.mark.slow
 def test_a_folder_that_lost_its_metadata_is_read_from_its_names(writable_log_dir: Path) -> None:
     known = load_metadata(writable_log_dir).image
     shutil.rmtree(writable_log_dir / METADATA)

@@ -29,6 +29,7 @@ def users(metadata: ClusterMetadata) -> dict[int, dict[str, UserScramCredentialR
     return read
 
 
+@pytest.mark.slow
 def test_users_are_added_changed_and_removed(metadata: ClusterMetadata) -> None:
     before = metadata.image
     metadata.alter_scram_credentials([credential("alice"), credential("alice", 2), credential("bob")])
@@ -53,6 +54,7 @@ def test_the_bootstrap_file_keeps_only_what_counts(tmp_path: Path) -> None:
     assert read_snapshot(tmp_path / "bootstrap.checkpoint").values == values
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_not_removed(metadata: ClusterMetadata) -> None:
     """Kafka's controller fails when it reads such a removal."""
     offset = metadata.offset
