@@ -348,6 +348,16 @@ def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
     assert "RED make lint: ended with 2" in lines
 
 
+@pytest.mark.slow
+def test_the_script_says_why_a_program_cannot_be_installed(clone: Path) -> None:
+    (clone / "Makefile").write_text(GREEN)
+    (clone / ".ci/install-peers").write_text("#!/bin/sh\necho no such package >&2\nexit 1\n")
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
+    lines = ended.stdout.splitlines()
+    assert (ended.returncode, lines[0], lines[-1]) == (1, "no such package", "red: 0 passed, 1 failed, 0 skipped")
+    assert "RED .ci/install-peers: ended with 1" in lines
+
+
 def is_running(pid: int) -> bool:
     """Say whether there is a process that has not been ended; nobody may have asked how it ended."""
     try:
