@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from odradek.coordination.internal_topics import INTERNAL_TOPICS
 from odradek.errors import BrokerError, ForeignDirectoryError, LogError, OptionError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.directory.problems import start_offset_problems
@@ -35,7 +36,6 @@ from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import holds_topics
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
-    COMPACTED_INTERNAL_TOPICS,
     STRAY_DIRECTORY_SUFFIX,
     TopicPartition,
     parse_partition_directory,
@@ -43,8 +43,6 @@ from odradek.storage.names import (
 from odradek.storage.regular_files import subfolders
 from odradek.storage.system_errors import raise_unless_of_system, suppress_system_errors
 from odradek.storage.topic_config import TopicConfig
-
-_INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
 
 
 class FoundPartition(NamedTuple):
@@ -196,7 +194,8 @@ class ClusterDirectories:
             total = max(topic.partitions) + 1
             try:
                 if name not in self.image.topics:
-                    config = _INTERNAL_CONFIG if name in COMPACTED_INTERNAL_TOPICS else {}
+                    internal = INTERNAL_TOPICS.get(name)
+                    config = internal.config() if internal is not None else {}
                     self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
                 elif total > len(self.image.topics[name].partitions):
                     self.metadata.create_partitions({name: total})

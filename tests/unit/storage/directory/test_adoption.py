@@ -11,6 +11,7 @@ import pytest
 
 import odradek
 from odradek.errors import ForeignDirectoryError, FormatError, LogError
+from odradek.places.opening import open_place
 from odradek.records import Record
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import ClusterMetadata
@@ -220,3 +221,31 @@ def test_a_topic_of_thousands_of_partitions_is_adopted_at_once(tmp_path: Path) -
     with odradek.open(tmp_path, adopt=True) as logs:
         assert len(logs.topic_partitions("many")) == 501
     assert len(ClusterMetadata(tmp_path).image.topics["many"].partitions) == 501
+
+
+def test_adopted_topics_of_coordinators_have_the_settings_that_kafka_gives_them(tmp_path: Path) -> None:
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "events"):
+        partition(tmp_path / f"{name}-0")
+    odradek.open(tmp_path, adopt=True).close()
+    with open_place(tmp_path) as place:
+        found = {topic.name: dict(topic.config) for topic in place.describe()}
+    segments = {"segment.bytes": "104857600"}
+    assert found == {
+        "__consumer_offsets": {"cleanup.policy": "compact", "compression.type": "producer"} | segments,
+        "__transaction_state": {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "unclean.leader.election.enable": "false",
+        }
+        | segments,
+        # Without the retention, records of groups that are still there would be deleted after a week.
+        "__share_group_state": {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": "1",
+            "retention.ms": "-1",
+        }
+        | segments,
+        "events": {},
+    }
