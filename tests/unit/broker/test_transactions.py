@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import re2
 from odradek.broker import state_topic
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
+from odradek.broker.transactions import coordinator
 from odradek.broker.transactions.markers import Markers
 from odradek.broker.transactions.states import TransactionStates
 from odradek.broker.transactions.verification import Verification
@@ -364,6 +366,32 @@ def test_while_markers_are_written_nothing_else_begins(
     advance(running, 1)
     assert producer.until_idle() == "CompleteCommit"
     assert committed(running, 1) == [b"a"]
+
+
+@pytest.mark.slow
+def test_of_many_that_wait_for_their_markers_only_some_are_tried_again_at_once(
+    running: BrokerThread, make: Make, blocked: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_MOST_RETRIES", 4)
+    producers = ongoing(make, 40)
+    blocked.add("events-0")
+    tried = Counter[int]()
+    write = Markers.write
+
+    async def writing(self: Markers, partitions: Any, marker: Any) -> Any:
+        tried[marker.producer_id] += 1
+        return await write(self, partitions, marker)
+
+    monkeypatch.setattr(Markers, "write", writing)
+    for producer in producers:
+        assert producer.end(True, keep=True) == 0
+    # Each is tried every half a second, and then more rarely, the more there are.
+    for _ in range(110):
+        advance(running, 0.05)
+    assert 80 <= tried.total() <= 160
+    blocked.clear()
+    advance(running, 5.5)
+    eventually(lambda: {producer.describe().state for producer in producers} == {"CompleteCommit"})
 
 
 def test_a_deleted_topic_holds_nothing_up(running: BrokerThread, make: Make) -> None:

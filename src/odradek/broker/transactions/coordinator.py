@@ -51,6 +51,8 @@ _T = TypeVar("_T")
 _logger = logger(__name__)
 
 _RETRY_MS = 500
+_MOST_RETRIES = 100
+"""So many transactions are tried again in that time: behind one disk that fails, thousands may wait for their markers."""
 _MOST_AT_ONCE = 16
 """So many transactions that nobody asks to end are ended at once: thousands may time out in one moment."""
 _GIVEN_UP = frozenset(
@@ -94,6 +96,7 @@ class TransactionCoordinator:
         self._tasks = Tasks(_log_failure)
         self._aborts = Tasks(_log_failure)
         self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._waiting = 0
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -330,13 +333,18 @@ class TransactionCoordinator:
         self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))
 
     async def _write_markers(self, transaction: Transaction, turn: AbstractAsyncContextManager[None]) -> None:
-        is_first = True
-        while True:
-            async with turn:
-                if await self._is_complete(transaction, is_first=is_first):
-                    return
-            is_first = False
-            await self._clock.sleep(_RETRY_MS)
+        async with turn:
+            if await self._is_complete(transaction, is_first=True):
+                return
+        self._waiting += 1
+        try:
+            while True:
+                await self._clock.sleep(_RETRY_MS * (1 + self._waiting // _MOST_RETRIES))
+                async with turn:
+                    if await self._is_complete(transaction, is_first=False):
+                        return
+        finally:
+            self._waiting -= 1
 
     async def _is_complete(self, transaction: Transaction, *, is_first: bool) -> bool:
         """Write what is missing of a transaction's end; return whether nothing is missing any more.
