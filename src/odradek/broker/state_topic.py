@@ -21,8 +21,7 @@ from odradek.errors import FormatError, OdradekError
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.log.log import Log
-from odradek.storage.segment.log_slice import records_of
+from odradek.storage.log.replay import replay
 
 _LONGEST_TEXT = 0x7FFF
 
@@ -111,7 +110,7 @@ class StateTopic:
         await self.run(partial(self.logs.__getitem__, (self.name, number)))
         return self.partition(number)
 
-    async def replay(self, partition: Partition, replay: Callable[[Record, BatchHeader], None]) -> None:
+    async def replay(self, partition: Partition, each: Callable[[Record, BatchHeader], None]) -> None:
         """Call a function with each record of a partition, in another thread.
 
         Raises:
@@ -120,7 +119,7 @@ class StateTopic:
         """
         if partition.log.log_end_offset > partition.log.log_start_offset:
             try:
-                await self.run(partial(_replay, partition.log, replay))
+                await self.run(partial(replay, partition.log, each))
             except FormatError as error:
                 self.found_damage(error)
                 raise
@@ -139,14 +138,3 @@ class StateTopic:
             if code is ErrorCode.kafka_storage_error:
                 self.disk_failed(f"{self.name} cannot be written: {error}")
             raise ApiError(_CODES.get(code, code), message_of(error)) from error
-
-
-def _replay(log: Log, replay: Callable[[Record, BatchHeader], None]) -> None:
-    for part in log.slices():
-        for record, batch in records_of(part):
-            try:
-                replay(record, batch)
-            except FormatError as error:
-                # Its position is within the record.
-                error.path, error.position = str(part.path), batch.position
-                raise

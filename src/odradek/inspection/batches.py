@@ -14,7 +14,7 @@ from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.batch import check_section, each_record
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
-from odradek.records.header import LOG_OVERHEAD, SIZE_POSITION
+from odradek.records.header import claimed_size
 from odradek.records.large_section import open_section
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
@@ -78,10 +78,7 @@ def _without_sign(data: mmap.mmap | bytes, damage: Damage) -> BatchHeader | None
     No checksum covers the base offset, and no log has a negative one.
     """
     start, end = damage.position, damage.position + damage.size_bytes
-    is_one = (
-        int.from_bytes(data[start + SIZE_POSITION : start + LOG_OVERHEAD], "big") + LOG_OVERHEAD == damage.size_bytes
-    )
-    if not is_one or data[start] < _SIGN:
+    if claimed_size(data, start) != damage.size_bytes or data[start] < _SIGN:
         return None
     header = next(iter(scan_batches(bytes([data[start] - _SIGN]) + data[start + 1 : end])), None)
     return None if header is None else header._replace(position=start)

@@ -11,6 +11,7 @@ Source in Kafka: `GroupCoordinatorShard.replay`, `ClassicGroup`, `ConsumerGroup`
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from uuid import UUID
 
 from odradek.coordination.groups.assignors import ASSIGNORS
@@ -31,12 +32,14 @@ from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import CONSUMER_PROTOCOL, OffsetCommitValue
 from odradek.messages.coordinators.share_records import ShareKey, ShareSnapshot
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Log
+from odradek.storage.log.replay import replay
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import load_metadata
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from odradek.storage.segment.log_slice import records_of
 from odradek.storage.system_errors import unreadable
 
 _VERSION_BYTES = 2
@@ -62,14 +65,12 @@ class GroupStates:
         """
         # A marker ends a producer's transaction in its own partition only: in another one the next may be open.
         state = GroupState()
-        for part in log.slices():
-            for record, batch in records_of(part):
-                try:
-                    state.replay(record, batch)
-                except UnknownCoordinatorRecordError:
-                    continue
-                except FormatError as error:
-                    raise error.at(part.path, batch.position) from None
+
+        def each(record: Record, batch: BatchHeader) -> None:
+            with suppress(UnknownCoordinatorRecordError):
+                state.replay(record, batch)
+
+        replay(log, each)
         self._groups.update(state.groups)
         self._offsets.append(state.offsets)
 

@@ -5,15 +5,18 @@ Source in Kafka: `ShareCoordinatorShard.replay`, `GroupCoordinatorService` (`des
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from odradek.coordination.shares.state_batches import NO_START_OFFSET
 from odradek.coordination.shares.states import NOT_COUNTED, DeliveryStates
 from odradek.coordination.state_log import KeyValue
-from odradek.errors import FormatError
 from odradek.inspection.group_description import SharedPartition, StateBatch
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.share_records import ShareKey, ShareSnapshot
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
 from odradek.storage.log.log import Log
-from odradek.storage.segment.log_slice import records_of
+from odradek.storage.log.replay import replay
 
 _NO_SNAPSHOTS = 1 << 31
 """After how many updates a snapshot is written: nothing is written here."""
@@ -31,16 +34,12 @@ class ShareStates:
         Raises:
             FormatError: A batch or a record is damaged.
         """
-        for part in log.slices():
-            for record, batch in records_of(part):
-                if batch.is_control:
-                    continue
-                try:
-                    self._states.replay(record.key, record.value, record.offset or 0)
-                except UnknownCoordinatorRecordError:
-                    continue
-                except FormatError as error:
-                    raise error.at(part.path, batch.position) from None
+        replay(log, self._replay)
+
+    def _replay(self, record: Record, batch: BatchHeader) -> None:
+        if not batch.is_control:
+            with suppress(UnknownCoordinatorRecordError):
+                self._states.replay(record.key, record.value, record.offset or 0)
 
     def of_partition(self, key: ShareKey) -> ShareSnapshot | None:
         """Return the state of a partition, or None."""

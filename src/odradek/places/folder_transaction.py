@@ -15,22 +15,22 @@ Source in Kafka: `TransactionCoordinator`, `TransactionStateManager`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.coordination.state_log import state_batch
 from odradek.coordination.transactions.metadata import ENDING, TransactionMetadata, decode_state, is_last_epoch
-from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.transaction_records import TransactionState, encode_transaction_record
 from odradek.places.group_log import state_partition
 from odradek.places.writing import RefusedRow, RowWriter, WritableFolder
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.compression import Codec
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
 from odradek.records.timestamps import now_ms
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.log.replay import replay
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TRANSACTION_STATE_TOPIC, TopicPartition
-from odradek.storage.segment.log_slice import records_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,12 +125,13 @@ class FolderTransaction:
 
     def _load(self) -> TransactionMetadata | None:
         found: TransactionMetadata | None = None
-        for part in self._log.slices():
-            for record, batch in records_of(part):
-                if batch.is_control:
-                    continue
-                # A later Kafka may keep records of other types there.
-                with suppress(UnknownCoordinatorRecordError):
-                    transactional_id, state = decode_state(record.key, record.value)
-                    found = state if transactional_id == self._id else found
+        # No record of others is decoded: it may be damaged, or of a type that a later Kafka keeps there.
+        key, _ = encode_transaction_record(self._id, None)
+
+        def each(record: Record, batch: BatchHeader) -> None:
+            nonlocal found
+            if record.key == key and not batch.is_control:
+                _, found = decode_state(record.key, record.value)
+
+        replay(self._log, each)
         return found

@@ -13,6 +13,7 @@ Source in Kafka: `DefaultRecordBatch`, `LegacyRecord`.
 from __future__ import annotations
 
 import struct
+from mmap import mmap
 from typing import NamedTuple
 
 LOG_OVERHEAD = 12
@@ -42,6 +43,11 @@ DELETE_HORIZON_FLAG = 0x40
 
 
 _PRODUCER = struct.Struct(">qh")
+
+
+def claimed_size(data: bytes | bytearray | memoryview | mmap, position: int = 0) -> int:
+    """Return how many bytes a batch says that it has; without a meaning where its first 12 bytes are not there."""
+    return LOG_OVERHEAD + int.from_bytes(data[position + SIZE_POSITION : position + LOG_OVERHEAD], "big")
 
 
 def codec_of(batch: bytearray | memoryview) -> int:

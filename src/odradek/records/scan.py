@@ -29,6 +29,7 @@ from odradek.records.header import (
     V2_FIELDS,
     V2_HEADER_BYTES,
     BatchHeader,
+    claimed_size,
 )
 from odradek.records.kernels.batches import BatchTable, walk_batches
 
@@ -119,7 +120,7 @@ def damage_at(
 
 def _contradiction(view: memoryview) -> str:
     """Return which field of a header cannot be right."""
-    size = int.from_bytes(view[SIZE_POSITION:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+    size = claimed_size(view)
     base_offset = int.from_bytes(view[:8], "big", signed=True)
     if base_offset < 0:
         return f"offset {base_offset}"

@@ -27,6 +27,7 @@ from odradek.messages.coordinators.group_records import (
     decode_group_record,
 )
 from odradek.storage.log.log import Log
+from odradek.storage.log.replay import replay
 from odradek.testing.wire import WireClient
 from peers import broker_thread
 from peers.broker_thread import advance, connect, eventually
@@ -360,14 +361,14 @@ def test_requests_are_told_to_wait_while_groups_are_loaded(tmp_path: Path, monke
         joined = stable_member(client, "g")
         transaction = OffsetsTransaction(client, "g")
         assert transaction.commit_offsets(client, {0: 5}) == [0]
-    may_load, replay = threading.Event(), state_topic._replay
+    may_load = threading.Event()
 
     def replay_later(log: Log, *arguments: Any) -> None:
         if log.topic_partition.topic == "__consumer_offsets":
             may_load.wait()
         replay(log, *arguments)
 
-    monkeypatch.setattr(state_topic, "_replay", replay_later)
+    monkeypatch.setattr(state_topic, "replay", replay_later)
     with start(tmp_path / "logs") as running, connect(running) as client:
         find_coordinator(client)
         assert commit(client, "g", {0: 6}) == [LOADING]

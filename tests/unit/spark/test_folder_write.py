@@ -13,7 +13,7 @@ import pytest
 import odradek
 from odradek.coordination.state_log import state_batch
 from odradek.coordination.transactions.metadata import TransactionMetadata
-from odradek.errors import LogDirectoryLockedError, LogError, SinkError
+from odradek.errors import FormatError, LogDirectoryLockedError, LogError, SinkError
 from odradek.inspection.groups import load_groups
 from odradek.messages.coordinators.transaction_records import TransactionState, encode_transaction_record
 from odradek.places.folder_transaction import FolderTransaction
@@ -273,3 +273,20 @@ def test_the_folder_finishes_what_a_broker_of_transaction_version_2_left(log_dir
         found = logs[partition].read(isolation="read_committed")
         assert [one.value for one in found] == ([b"a"] if committed else [])
         assert logs[partition].last_stable_offset == 2
+
+
+def test_only_damage_of_the_transactional_id_itself_stops_it(log_dir: Path) -> None:
+    with odradek.open(log_dir) as logs:
+        log = logs[state_partition(logs, "__transaction_state", PREFIX)]
+
+        def append_damaged(transactional_id: str) -> None:
+            key, _ = encode_transaction_record(transactional_id, None)
+            # The version is Kafka's, and then the value ends.
+            log.append_batches(state_batch([(key, b"\0\0")], 0), origin=AppendOrigin.COORDINATOR)
+
+        append_damaged("another")
+        assert FolderTransaction(logs, PREFIX).producer[1] == 0
+        append_damaged(PREFIX)
+        with pytest.raises(FormatError) as caught:
+            FolderTransaction(logs, PREFIX)
+        assert caught.value.path == str(log.segments[-1].path)

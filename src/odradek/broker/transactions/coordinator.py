@@ -52,7 +52,7 @@ _logger = logger(__name__)
 
 _RETRY_MS = 500
 _MOST_RETRIES = 100
-"""So many transactions are tried again in that time: behind one disk that fails, thousands may wait for their markers."""
+"""So many transactions are tried again in that time: where a disk fails, thousands may wait for their markers."""
 _MOST_AT_ONCE = 16
 """So many transactions that nobody asks to end are ended at once: thousands may time out in one moment."""
 _GIVEN_UP = frozenset(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from odradek.closing import Closing
 from odradek.errors import CorruptRecordError, FormatError, TruncatedBatchError
 from odradek.records import Record, read_records, scan_batches
-from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.header import LOG_OVERHEAD, BatchHeader, claimed_size
 from odradek.records.resync import find_batch
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.regular_files import open_file, read_at
@@ -116,7 +116,7 @@ class BatchFile(Closing):
         left = self.size - self.position
         if not isinstance(damage, TruncatedBatchError) or len(data) - position >= left:
             return 0
-        claimed = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        claimed = claimed_size(data, position)
         if len(data) - position < LOG_OVERHEAD:
             return _CHUNK_BYTES
         return 0 if claimed > min(left, MAX_BATCH_BYTES + LOG_OVERHEAD) else max(claimed, _CHUNK_BYTES)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from odradek.errors import FormatError, TruncatedBatchError
 from odradek.records import BatchHeader, scan_batches
-from odradek.records.header import LOG_OVERHEAD
+from odradek.records.header import LOG_OVERHEAD, claimed_size
 from odradek.records.kernels.batches import BatchTable, walk_batches
 from odradek.records.resync import find_batch
 from odradek.storage.readable_bytes import ReadableBytes
@@ -208,7 +208,7 @@ class BatchReader:
         head_end = position + LOG_OVERHEAD + 5
         if head_end > len(self._data) or self._readable.end(position, head_end) < head_end:
             return head_end
-        return position + LOG_OVERHEAD + int.from_bytes(self._data[position + 8 : position + LOG_OVERHEAD], "big")
+        return position + claimed_size(self._data, position)
 
     def _step_over(self, position: int, search_from: int, reason: str, *, is_truncation: bool = False) -> int:
         """Report what starts at a position, and return where the next batch starts, or the end of the file."""

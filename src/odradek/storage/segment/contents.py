@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import LogError
-from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.header import LOG_OVERHEAD, BatchHeader, claimed_size
 from odradek.records.scan import scan_batches
 from odradek.storage.regular_files import open_descriptor
 from odradek.storage.system_errors import raise_unless_of_system
@@ -152,8 +152,7 @@ class Contents:
         if position < 0 or left < LOG_OVERHEAD:
             return None
         window = self.window(position, min(left, _PROBE_BYTES))
-        at = position - window.origin
-        size = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
+        size = claimed_size(window.data, position - window.origin)
         if not LOG_OVERHEAD <= size <= left:
             return None
         if window.end < position + size:

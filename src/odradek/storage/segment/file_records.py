@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from odradek.records.header import LOG_OVERHEAD, SIZE_POSITION, BatchHeader
+from odradek.records.header import BatchHeader, claimed_size
 from odradek.records.scan import scan_batches
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ _WINDOW_BYTES = 1 << 16
 
 
 def _batch_size(window: Window, position: int) -> int:
-    at = position - window.origin
-    return LOG_OVERHEAD + int.from_bytes(window.data[at + SIZE_POSITION : at + LOG_OVERHEAD], "big")
+    return claimed_size(window.data, position - window.origin)
 
 
 class FileRecords:

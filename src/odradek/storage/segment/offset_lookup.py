@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.records.header import LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
+from odradek.records.header import V2_HEADER_BYTES, BatchHeader, claimed_size
 from odradek.records.kernels.lookup import find_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.segment.contents import WINDOW_BYTES, Mapped
@@ -73,8 +73,7 @@ def find_record(
         )
         if isinstance(found, int):
             # More bytes are needed: the rest of a batch, or those after the window.
-            at = found - origin
-            needed_bytes = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
+            needed_bytes = claimed_size(data, found - origin)
             if not verifies:
                 needed_bytes = min(needed_bytes, V2_HEADER_BYTES)
             if found == position and needed_bytes <= asked_bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from odradek.errors import FormatError, TruncatedBatchError
-from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.header import BatchHeader, claimed_size
 from odradek.records.scan import scan_batches
 from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Window
 
@@ -92,5 +92,4 @@ class SegmentScan:
 
     def _batch_bytes(self) -> int:
         """Return the size of the batch that the window starts with."""
-        at = self.position - self.window.origin
-        return LOG_OVERHEAD + int.from_bytes(self.window.data[at + 8 : at + LOG_OVERHEAD], "big")
+        return claimed_size(self.window.data, self.position - self.window.origin)
