@@ -20,6 +20,7 @@ from copy import copy
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
+from odradek.broker.group_bounds import check_group_bounds
 from odradek.broker.oauth_settings import OAUTH_PARSERS, OAUTH_SETTINGS, OAUTH_TOKEN_SETTINGS
 from odradek.broker.principal_rules import PrincipalRules
 from odradek.broker.restrictions import (
@@ -28,7 +29,7 @@ from odradek.broker.restrictions import (
     check_listener_restriction,
     check_restriction,
 )
-from odradek.broker.share_settings import SHARE_SETTINGS, check_share_settings, share_assignors
+from odradek.broker.share_settings import SHARE_SETTINGS, share_assignors
 from odradek.coordination.groups.assignors import ASSIGNORS
 from odradek.coordination.groups.migration_policy import POLICIES
 from odradek.errors import InvalidConfigError
@@ -381,8 +382,8 @@ class BrokerConfig:
             self._values[text] = tuple(one for one in self[text] if one.name not in self._controllers)
         self._check_listeners()
         self._check_restrictions()
-        self._check_consumer_groups()
-        check_share_settings(self)
+        for group_type in ("consumer", "share"):
+            check_group_bounds(self, group_type)
 
     @property
     def has_authorizer(self) -> bool:
@@ -438,15 +439,6 @@ class BrokerConfig:
                 if of_listener is not None:
                     protocol = self.protocol(of_listener[1].upper())
                     check_listener_restriction(name, plain_name(name), text, protocol)
-
-    def _check_consumer_groups(self) -> None:
-        for kind in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-            name, low, high = (f"group.consumer.{bound}{kind}" for bound in ("", "min.", "max."))
-            if not self[low] <= self[name] <= self[high]:
-                raise InvalidConfigError(name, f"{self[name]} is not between {low} and {high}")
-        session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
-        if self[session] <= self[heartbeat]:
-            raise InvalidConfigError(session, f"must be greater than {heartbeat}")
 
     def _check_listeners(self) -> None:
         protocols = self["listener.security.protocol.map"]

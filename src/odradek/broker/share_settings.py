@@ -1,15 +1,13 @@
-"""The broker's settings of share groups (KIP-932), and which of their values contradict each other.
+"""The broker's settings of share groups (KIP-932).
 
-Source in Kafka: `GroupCoordinatorConfig`, `ShareGroupConfig`.
+Source in Kafka: `ShareGroupConfig`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
 
 from odradek.coordination.groups.assignors.simple import SIMPLE
-from odradek.errors import InvalidConfigError
 from odradek.storage.config_def import words
 
 SHARE_SETTINGS: Mapping[str, str] = {
@@ -37,20 +35,6 @@ SHARE_SETTINGS: Mapping[str, str] = {
 }
 """What the settings do."""
 
-_BOUNDED = (
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-    "assignment.interval.ms",
-    "record.lock.duration.ms",
-    "delivery.count.limit",
-    "partition.max.record.locks",
-)
-_SESSION, _HEARTBEAT = "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms"
-
-
-class _Settings(Protocol):
-    def __getitem__(self, name: str) -> Any: ...
-
 
 def share_assignors(text: str) -> tuple[str, ...]:
     """Parse the names of assignors; Kafka takes the name of a class, too."""
@@ -58,17 +42,3 @@ def share_assignors(text: str) -> tuple[str, ...]:
     if names != (SIMPLE,):
         raise ValueError(f"is not {SIMPLE}, the only one")
     return names
-
-
-def check_share_settings(config: _Settings) -> None:
-    """Check whether the settings fit together.
-
-    Raises:
-        InvalidConfigError: They do not.
-    """
-    for kind in _BOUNDED:
-        name, low, high = (f"group.share.{bound}{kind}" for bound in ("", "min.", "max."))
-        if not config[low] <= config[name] <= config[high]:
-            raise InvalidConfigError(name, f"{config[name]} is not between {low} and {high}")
-    if config[_SESSION] <= config[_HEARTBEAT]:
-        raise InvalidConfigError(_SESSION, f"must be greater than {_HEARTBEAT}")

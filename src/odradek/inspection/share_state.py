@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from odradek.coordination.lag import has_share_lag, share_lag
 from odradek.coordination.shares.state_batches import NO_START_OFFSET
-from odradek.coordination.shares.states import NOT_COUNTED, DeliveryStates
+from odradek.coordination.shares.states import DeliveryStates
 from odradek.coordination.state_log import KeyValue
 from odradek.inspection.group_description import SharedPartition, StateBatch
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
@@ -62,8 +63,8 @@ def shared_partition(state: ShareSnapshot | None, end_offset: int | None) -> Sha
         return SharedPartition(None, None, ())
     start = None if state.start_offset == NO_START_OFFSET else state.start_offset
     lag = None
-    if start is not None and end_offset is not None and state.delivery_complete_count != NOT_COUNTED:
-        lag = max(0, end_offset - start - state.delivery_complete_count)
+    if end_offset is not None and has_share_lag(state.start_offset, state.delivery_complete_count):
+        lag = share_lag(state.start_offset, state.delivery_complete_count, end_offset)
     batches = (
         StateBatch(one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
         for one in state.state_batches

@@ -13,15 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.coordination.transactions.metadata import TransactionMetadata, decode_state
+from odradek.coordination.transactions.metadata import IDLE, TransactionMetadata, decode_state
 from odradek.errors import FormatError
-from odradek.messages.coordinators.transaction_records import TransactionState
 from odradek.places.place import Place
 from odradek.sources.growing_partition import growing_partition
 from odradek.storage.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from odradek.storage.producers.open_transactions import OpenTransactions
-
-_ENDED = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 _SLICE_BYTES = 4 << 20
 
@@ -117,6 +114,6 @@ def is_hanging(name: TopicPartition, state: TransactionMetadata | None, now_ms: 
         state: The state of its transactional id; None if no id has its producer.
         now_ms: The time.
     """
-    if state is None or state.state in _ENDED or name not in state.partitions:
+    if state is None or state.state in IDLE or name not in state.partitions:
         return True
     return state.start_ms > 0 and now_ms - state.start_ms > state.timeout_ms

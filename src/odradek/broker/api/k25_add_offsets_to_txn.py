@@ -13,7 +13,6 @@ from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR
 from odradek.broker.protocol import Message
 from odradek.broker.state_topic import check_storable
-from odradek.coordination.placement import partition_for
 from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
 
@@ -24,8 +23,8 @@ async def add_offsets_to_txn(request: Request) -> Message:
     body = request.body
     # Before its hash is computed: that of an id of megabytes takes a second.
     check_storable(body.group_id)
-    topic = await request.broker.topics.internal(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for(body.group_id, len(topic.partitions)))
+    await request.broker.topics.internal(CONSUMER_OFFSETS_TOPIC)
+    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, request.broker.groups.partition_for(body.group_id))
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     await request.broker.transactions.add_partitions(body.transactional_id, producer, [partition], 0)
     return {"error_code": NO_ERROR}

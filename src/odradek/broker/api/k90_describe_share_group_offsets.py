@@ -23,11 +23,14 @@ from odradek.broker.share_protocol import check_share_groups_enabled
 from odradek.broker.shares import ShareSummary
 from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.lag import has_share_lag, share_lag
 from odradek.coordination.placement import TopicIdPartition
+from odradek.coordination.shares.state_batches import NO_START_OFFSET
+from odradek.coordination.shares.states import NOT_COUNTED
 from odradek.errors import BrokerError, OdradekError
 from odradek.messages.uuids import ZERO_UUID
 
-_UNKNOWN = ShareSummary(0, 0, -1, -1)
+_UNKNOWN = ShareSummary(0, 0, NO_START_OFFSET, NOT_COUNTED)
 
 
 @api(
@@ -90,7 +93,7 @@ def _topics(request: Request, group: Any) -> Work[list[Message]]:
 
 
 def _has_lag(summary: ShareSummary) -> bool:
-    return summary.start_offset != -1 and summary.delivery_complete_count != -1
+    return has_share_lag(summary.start_offset, summary.delivery_complete_count)
 
 
 def _partition(broker: Broker, name: str, number: int, summary: ShareSummary) -> Message:
@@ -100,7 +103,7 @@ def _partition(broker: Broker, name: str, number: int, summary: ShareSummary) ->
         end_offset = broker.partitions.get(name, number).commits.ends.high_watermark
     except OdradekError as error:
         return _refused(number, error)
-    return _answer(number, summary, end_offset - summary.start_offset - summary.delivery_complete_count)
+    return _answer(number, summary, share_lag(summary.start_offset, summary.delivery_complete_count, end_offset))
 
 
 def _refused(number: int, error: OdradekError) -> Message:

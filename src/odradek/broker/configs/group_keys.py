@@ -19,6 +19,7 @@ from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_
 from odradek.broker.configs.relations import Value
 from odradek.broker.configs.topic_keys import BOOLEAN, INT, LIST, LONG, STRING
 from odradek.broker.errors import ApiError
+from odradek.broker.group_bounds import BOUNDED, bounds_of
 from odradek.coordination.shares.offset_reset import parse_offset_reset
 from odradek.storage.config_def import split_words
 
@@ -120,21 +121,9 @@ def broker_setting(name: str) -> str:
 
 
 _LIMITS: Mapping[str, tuple[str | int | None, str | int | None]] = {
-    **{
-        f"{group_type}.{kind}": (f"group.{group_type}.min.{kind}", f"group.{group_type}.max.{kind}")
-        for group_type, kinds in (
-            ("consumer", ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")),
-            ("share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms")),
-            ("share", ("delivery.count.limit", "partition.max.record.locks", "assignment.interval.ms")),
-            ("streams", ("heartbeat.interval.ms", "session.timeout.ms")),
-        )
-        for kind in kinds
-    },
+    **{f"{group_type}.{kind}": bounds_of(group_type, kind) for group_type, kinds in BOUNDED.items() for kind in kinds},
     "streams.num.standby.replicas": (None, "group.streams.max.standby.replicas"),
-    "streams.assignment.interval.ms": (
-        "group.streams.min.assignment.interval.ms",
-        "group.streams.max.assignment.interval.ms",
-    ),
+    "streams.assignment.interval.ms": bounds_of("streams", "assignment.interval.ms"),
     "streams.task.offset.interval.ms": (15_000, None),
     "streams.num.warmup.replicas": (None, 20),
 }
@@ -155,7 +144,7 @@ def bounded_setting(name: str, config: Mapping[str, str], broker: BrokerConfig) 
     if name not in config:
         return int(broker[f"group.{name}"])
     of, _, kind = name.partition(".")
-    low, high = (int(broker[f"group.{of}.{bound}.{kind}"]) for bound in ("min", "max"))
+    low, high = (int(broker[bound]) for bound in bounds_of(of, kind))
     return min(max(int(config[name]), low), high)
 
 

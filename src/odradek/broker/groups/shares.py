@@ -43,6 +43,7 @@ from odradek.coordination.groups.share_heartbeat import (
 )
 from odradek.coordination.groups.share_topics import ShareTopics
 from odradek.coordination.placement import TopicIdPartition
+from odradek.coordination.shares.state_batches import NO_START_OFFSET
 from odradek.coordination.state_log import KeyValue
 from odradek.errors import BrokerError, OdradekError
 from odradek.printable import logger
@@ -54,9 +55,6 @@ _LATER_MS = 500
 
 _SESSION, _INTERVAL = "share.session.timeout.ms", "share.heartbeat.interval.ms"
 _STATES_AT_ONCE = 100
-
-NO_START_OFFSET = -1
-"""Stands for a start offset that is not known yet."""
 
 Codes: TypeAlias = Mapping[TopicIdPartition, int]
 """Kafka's error codes by partition."""

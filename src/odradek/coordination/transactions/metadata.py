@@ -50,11 +50,12 @@ class Event(Enum):
     EXPIRE = auto()
 
 
-_IDLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-_OPEN = (*_IDLE, TransactionState.ONGOING)
+IDLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+"""The states in which no transaction is open."""
+_OPEN = (*IDLE, TransactionState.ONGOING)
 
 TRANSITIONS: Mapping[Event, Mapping[TransactionState, TransactionState]] = {
-    Event.INIT: dict.fromkeys(_IDLE, TransactionState.EMPTY),
+    Event.INIT: dict.fromkeys(IDLE, TransactionState.EMPTY),
     Event.ADD: dict.fromkeys(_OPEN, TransactionState.ONGOING),
     Event.COMMIT: {TransactionState.ONGOING: TransactionState.PREPARE_COMMIT},
     Event.ABORT: {TransactionState.ONGOING: TransactionState.PREPARE_ABORT},
@@ -63,7 +64,7 @@ TRANSITIONS: Mapping[Event, Mapping[TransactionState, TransactionState]] = {
         TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
         TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
     },
-    Event.EXPIRE: dict.fromkeys(_IDLE, TransactionState.DEAD),
+    Event.EXPIRE: dict.fromkeys(IDLE, TransactionState.DEAD),
 }
 """The state that follows an event; an event is possible only in the states that it has here."""
 
