@@ -42,6 +42,7 @@ from odradek.spark.pipeline.sink import Sink, check_owner
 from odradek.spark.pipeline.sink_specs import TopicSinkSpec
 from odradek.spark.pipeline.topic_routing import SinkRouter
 from odradek.spark.ranges import OffsetRange
+from odradek.spark.staged_file import StagedFile, staged_rows
 from odradek.spark.worker import keep_modules
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_when_unlocked
@@ -280,20 +281,15 @@ class _StageTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         router = SinkRouter(self._spec, functools.partial(_count_partitions, self._path))
-        path = self._staging / f"{uuid.uuid4().hex}.arrow"
         parts: list[_Part] = []
-        writer: pa.ipc.RecordBatchStreamWriter | None = None
-        for batch in batches:
-            for source, rows in source_runs(batch):
-                for target, reason, staged in self._routed(router, source, rows):
-                    if writer is None:
-                        self._staging.mkdir(parents=True, exist_ok=True)
-                        writer = pa.ipc.new_stream(str(path), staged.schema)
-                    writer.write_batch(staged)
-                    parts.append(_Part(source, target, reason))
-        if writer is not None:
-            writer.close()
-            yield pa.RecordBatch.from_pydict({"path": [str(path)], "parts": [json.dumps(parts)]}, _STAGED_SCHEMA)
+        with StagedFile(self._staging / f"{uuid.uuid4().hex}.arrow") as file:
+            for batch in batches:
+                for source, rows in source_runs(batch):
+                    for target, reason, staged in self._routed(router, source, rows):
+                        file.write(staged)
+                        parts.append(_Part(source, target, reason))
+        if file.holds_rows:
+            yield pa.RecordBatch.from_pydict({"path": [str(file.path)], "parts": [json.dumps(parts)]}, _STAGED_SCHEMA)
         keep_modules()
 
     def _routed(
@@ -322,16 +318,12 @@ def _read(
 ) -> Iterator[tuple[_Part, pa.RecordBatch]]:
     """Yield the staged rows that are within ranges."""
     for path, parts in staged:
-        try:
-            file = pa.memory_map(str(path))
-        except FileNotFoundError as error:
-            raise SinkError(f"{path}: a task staged rows here, and the driver does not see them: share it") from error
-        with file, pa.ipc.open_stream(file) as rows_of_parts:
-            for part, rows in zip(parts, rows_of_parts, strict=True):
-                if part.source not in wanted:
-                    continue
-                start, end = wanted[part.source]
-                offsets = rows.column("offset")
-                within = rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
-                if within.num_rows:
-                    yield part, within
+        staged_parts = staged_rows(path, "share the folder that holds the log directory")
+        for part, rows in zip(parts, staged_parts, strict=True):
+            if part.source not in wanted:
+                continue
+            start, end = wanted[part.source]
+            offsets = rows.column("offset")
+            within = rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+            if within.num_rows:
+                yield part, within

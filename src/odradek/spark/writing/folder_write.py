@@ -28,6 +28,7 @@ from odradek.places.group_log import commit_offsets, group_partition
 from odradek.places.writing import RowWriter, WritableFolder
 from odradek.printable import logger
 from odradek.records.compression import Codec
+from odradek.spark.staged_file import StagedFile, staged_rows
 from odradek.spark.writing.epochs import PREFIX, Epoch, HeldEpoch, held_from_offsets, held_to_offsets
 from odradek.spark.writing.routing import Router
 from odradek.storage.directory.lock import LOCK_FILE_NAME
@@ -117,25 +118,13 @@ class FolderWrite:
         """
         path = self._staging / (self._name if epoch is None else epoch.query_id) / f"{task}-{uuid.uuid4().hex}.arrow"
         targets: list[TopicPartition] = []
-        writers: list[pa.ipc.RecordBatchStreamWriter] = []
+        with StagedFile(path) as file:
 
-        def stage(target: TopicPartition, rows: pa.RecordBatch) -> None:
-            if not writers:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                writers.append(pa.ipc.new_stream(str(path), rows.schema))
-            writers[0].write_batch(rows)
-            targets.append(target)
+            def stage(target: TopicPartition, rows: pa.RecordBatch) -> None:
+                file.write(rows)
+                targets.append(target)
 
-        try:
             Router(self._topic, self._partitions, stage).write(batches)
-            for writer in writers:
-                writer.close()
-        except BaseException as error:
-            with suppress(OSError):
-                path.unlink()
-            if isinstance(error, OSError):
-                raise SinkError(f"{path}: rows cannot be staged: {error}") from error
-            raise
         return StagedRows(task, path if targets else None, tuple(targets), epoch)
 
     def _partitions(self, topic: str) -> int:
@@ -238,15 +227,8 @@ def _path(staged: StagedRows) -> Path:
 
 
 def _read(staged: StagedRows) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    try:
-        file = pa.memory_map(str(_path(staged)))
-    except FileNotFoundError as error:
-        raise SinkError(
-            f"{staged.path}: the driver does not see what a task staged here: "
-            "name a folder that all machines share, by stagingPath"
-        ) from error
-    with file, pa.ipc.open_stream(file) as rows:
-        yield from zip(staged.targets, rows, strict=True)
+    rows = staged_rows(_path(staged), "name a folder that all machines share, by stagingPath")
+    yield from zip(staged.targets, rows, strict=True)
 
 
 def _held(logs: LogDirectory, group: str, query_id: str) -> HeldEpoch | None:
