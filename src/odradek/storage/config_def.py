@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from odradek.arguments import checked_mapping
@@ -87,42 +88,54 @@ def as_texts(config: Mapping[str, ConfigValue] | None) -> dict[str, str]:
     return {key: as_text(key, value) for key, value in checked_mapping("config", config).items()}
 
 
-def _integer(low: int | None, high: int) -> Parser:
-    lowest = -high - 1 if low is None else low
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """Parses a whole number of some bits, from `low` to `high`."""
 
-    def parse(text: str) -> int:
+    low: int
+    high: int
+    bits: int
+
+    def __call__(self, text: str) -> int:
+        """Parse a text."""
         if INTEGER.fullmatch(trimmed(text)) is None:
             raise ValueError("is not a whole number")
         value = int(trimmed(text))
-        if not lowest <= value <= high:
-            raise ValueError(f"is not within {lowest} to {high}")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"is not within {self.low} to {self.high}")
         return value
 
-    return parse
 
-
-def int32(low: int | None, high: int = MAX_INT32) -> Parser:
+def int32(low: int | None, high: int = MAX_INT32) -> Integer:
     """Return a parser for a whole number of 32 bits, from `low` to `high`."""
-    return _integer(low, high)
+    return Integer(-MAX_INT32 - 1 if low is None else low, high, 32)
 
 
-def int64(low: int | None) -> Parser:
+def int64(low: int | None) -> Integer:
     """Return a parser for a whole number of 64 bits, at least `low`."""
-    return _integer(low, MAX_INT64)
+    return Integer(-MAX_INT64 - 1 if low is None else low, MAX_INT64, 64)
 
 
-def number(low: float, high: float) -> Parser:
-    """Return a parser for a number from `low` to `high`."""
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Parses a number from `low` to `high`."""
 
-    def parse(text: str) -> float:
+    low: float
+    high: float
+
+    def __call__(self, text: str) -> float:
+        """Parse a text."""
         if NUMBER.fullmatch(trimmed(text)) is None:
             raise ValueError("is not a number")
         value = float(trimmed(text).rstrip("fFdD"))
-        if not low <= value <= high:
-            raise ValueError(f"is not within {low:g} to {high:g}")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"is not within {self.low:g} to {self.high:g}")
         return value
 
-    return parse
+
+def number(low: float, high: float) -> Number:
+    """Return a parser for a number from `low` to `high`."""
+    return Number(low, high)
 
 
 def boolean(text: str) -> bool:
@@ -133,15 +146,22 @@ def boolean(text: str) -> bool:
     return value
 
 
-def one_of(*choices: str) -> Parser:
-    """Return a parser for one of some words."""
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Parses one of some words."""
 
-    def parse(text: str) -> str:
-        if trimmed(text) not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """Parse a text."""
+        if trimmed(text) not in self.choices:
+            raise ValueError(f"is none of {', '.join(self.choices)}")
         return trimmed(text)
 
-    return parse
+
+def one_of(*choices: str) -> OneOf:
+    """Return a parser for one of some words."""
+    return OneOf(choices)
 
 
 def words(text: str) -> tuple[str, ...]:

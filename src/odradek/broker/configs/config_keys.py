@@ -140,7 +140,7 @@ def at_least(low: int) -> Check:
     return between(low, None)
 
 
-def between(low: int, high: int | None) -> Check:
+def between(low: float, high: float | None) -> Check:
     """Return a check of a number's bounds."""
 
     def check(name: str, value: Any) -> None:
