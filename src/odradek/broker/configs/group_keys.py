@@ -15,19 +15,14 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_least, by_name, invalid_value, one_of
+from odradek.broker.configs.config_keys import ConfigKey, ConfigType, at_least, by_name, invalid_value, one_of
 from odradek.broker.configs.relations import Value
-from odradek.broker.configs.topic_keys import BOOLEAN, INT, LIST, LONG, STRING
+from odradek.broker.configs.topic_keys import BOOLEAN, STRING
 from odradek.broker.errors import ApiError
 from odradek.broker.group_bounds import BOUNDED, bounds_of
 from odradek.coordination.shares.offset_reset import parse_offset_reset
 from odradek.storage.config_def import split_words
-
-
-def _key(
-    name: str, default: object, documentation: str, check: Check | None = None, kind: ConfigType = INT
-) -> ConfigKey:
-    return ConfigKey(name, kind, str(default), documentation, check)
+from odradek.storage.directory.broker_config import BROKER_CONFIGS
 
 
 def _offset_reset(name: str, value: Any) -> None:
@@ -56,62 +51,6 @@ _SESSION = "How long a member may be silent before it is removed."
 _HEARTBEAT = "How often a member sends a heartbeat."
 _ASSIGNMENT = "How often an assignment is made at most."
 
-_HIDDEN_KEYS = [
-    *(_key(f"{one}.assignor.offload.enable", "true", _HIDDEN, None, BOOLEAN) for one in _TYPES),
-    _key("streams.task.offset.interval.ms", 60_000, _HIDDEN, at_least(1)),
-    _key("streams.num.warmup.replicas", 2, _HIDDEN, at_least(0)),
-    _key("streams.acceptable.recovery.lag", 10_000, _HIDDEN, at_least(0), LONG),
-]
-HIDDEN_KEYS = frozenset(key.name for key in _HIDDEN_KEYS)
-"""The settings that are described only for a group that has them."""
-
-GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
-    [
-        _key("consumer.session.timeout.ms", 45_000, _SESSION, at_least(1)),
-        _key("consumer.heartbeat.interval.ms", 5_000, _HEARTBEAT, at_least(1)),
-        _key("consumer.assignment.interval.ms", 1_000, _ASSIGNMENT, at_least(0)),
-        _key("share.session.timeout.ms", 45_000, _SESSION, at_least(1)),
-        _key("share.heartbeat.interval.ms", 5_000, _HEARTBEAT, at_least(1)),
-        _key("share.record.lock.duration.ms", 30_000, "How long a member has a record for itself.", at_least(1000)),
-        _key("share.delivery.count.limit", 5, "How often a record is delivered at most.", at_least(2)),
-        _key(
-            "share.partition.max.record.locks",
-            2_000,
-            "How many records of a partition are with members.",
-            at_least(100),
-        ),
-        _key("share.auto.offset.reset", "latest", "Where a new group begins.", _offset_reset, STRING),
-        _key(
-            "share.isolation.level",
-            "read_uncommitted",
-            "Which records members see.",
-            one_of("read_committed", "read_uncommitted"),
-            STRING,
-        ),
-        _key("share.renew.acknowledge.enable", "true", "Whether members may keep records for longer.", None, BOOLEAN),
-        _key("share.assignment.interval.ms", 1_000, _ASSIGNMENT, at_least(0)),
-        _key("streams.session.timeout.ms", 45_000, _SESSION, at_least(1)),
-        _key("streams.heartbeat.interval.ms", 5_000, _HEARTBEAT, at_least(1)),
-        _key("streams.num.standby.replicas", 0, "How many standby tasks each task has.", at_least(0)),
-        _key("streams.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for members.", at_least(0)),
-        _key("streams.assignment.interval.ms", 1_000, _ASSIGNMENT, at_least(0)),
-        _key(_TAGS, "", "The client tags that tell racks apart.", None, LIST),
-        _key("streams.assignor.name", "sticky", "What assigns the tasks.", _assignor, STRING),
-        _key(_LETTERS, "", "Where dead letters go, which are not written here.", None, STRING),
-        _key("errors.deadletterqueue.copy.record.enable", "false", "Whether they have the record.", None, BOOLEAN),
-        *_HIDDEN_KEYS,
-    ]
-)
-"""The settings by name."""
-
-OWN_KEYS = frozenset(
-    {
-        *("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"),
-        *(_LETTERS, "errors.deadletterqueue.copy.record.enable"),
-    }
-)
-"""The settings whose default is not a setting of the broker."""
-
 
 def broker_setting(name: str) -> str:
     """Return the setting of the broker that a group's has its default from; it may be one that has this name."""
@@ -119,6 +58,64 @@ def broker_setting(name: str) -> str:
         return "group.streams.assignors"
     return name if name in OWN_KEYS else f"group.{name}"
 
+
+def _key(name: str, documentation: str) -> ConfigKey:
+    """Return a setting with the type, the default and the lowest value of the broker's setting."""
+    of_broker = BROKER_CONFIGS[f"group.{name}"]
+    lowest, _ = of_broker.bounds
+    check = None if lowest is None else at_least(lowest)
+    return ConfigKey(name, ConfigType[of_broker.type], of_broker.default, documentation, check)
+
+
+_OWN = [
+    ConfigKey("share.auto.offset.reset", STRING, "latest", "Where a new group begins.", _offset_reset),
+    ConfigKey(
+        "share.isolation.level",
+        STRING,
+        "read_uncommitted",
+        "Which records members see.",
+        one_of("read_committed", "read_uncommitted"),
+    ),
+    ConfigKey("share.renew.acknowledge.enable", BOOLEAN, "true", "Whether members may keep records for longer."),
+    ConfigKey(_LETTERS, STRING, "", "Where dead letters go, which are not written here."),
+    ConfigKey("errors.deadletterqueue.copy.record.enable", BOOLEAN, "false", "Whether they have the record."),
+]
+OWN_KEYS = frozenset(key.name for key in _OWN)
+"""The settings whose default is not a setting of the broker."""
+
+_HIDDEN_KEYS = [
+    *(_key(f"{one}.assignor.offload.enable", _HIDDEN) for one in _TYPES),
+    _key("streams.task.offset.interval.ms", _HIDDEN),
+    _key("streams.num.warmup.replicas", _HIDDEN),
+    _key("streams.acceptable.recovery.lag", _HIDDEN),
+]
+HIDDEN_KEYS = frozenset(key.name for key in _HIDDEN_KEYS)
+"""The settings that are described only for a group that has them."""
+
+GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
+    [
+        _key("consumer.session.timeout.ms", _SESSION),
+        _key("consumer.heartbeat.interval.ms", _HEARTBEAT),
+        _key("consumer.assignment.interval.ms", _ASSIGNMENT),
+        _key("share.session.timeout.ms", _SESSION),
+        _key("share.heartbeat.interval.ms", _HEARTBEAT),
+        _key("share.record.lock.duration.ms", "How long a member has a record for itself."),
+        _key("share.delivery.count.limit", "How often a record is delivered at most."),
+        _key("share.partition.max.record.locks", "How many records of a partition are with members."),
+        *_OWN[:3],
+        _key("share.assignment.interval.ms", _ASSIGNMENT),
+        _key("streams.session.timeout.ms", _SESSION),
+        _key("streams.heartbeat.interval.ms", _HEARTBEAT),
+        _key("streams.num.standby.replicas", "How many standby tasks each task has."),
+        _key("streams.initial.rebalance.delay.ms", "How long an empty group waits for members."),
+        _key("streams.assignment.interval.ms", _ASSIGNMENT),
+        _key(_TAGS, "The client tags that tell racks apart."),
+        ConfigKey("streams.assignor.name", STRING, _ASSIGNOR, "What assigns the tasks.", _assignor),
+        *_OWN[3:],
+        *_HIDDEN_KEYS,
+    ]
+)
+"""The settings by name."""
 
 _LIMITS: Mapping[str, tuple[str | int | None, str | int | None]] = {
     **{f"{group_type}.{kind}": bounds_of(group_type, kind) for group_type, kinds in BOUNDED.items() for kind in kinds},
