@@ -1,7 +1,7 @@
 """The time that a broker goes by, and what is due at a time. Tests move it.
 
-Every time-out of the broker is a timer of this clock, so `advance` makes a session time out, a transaction abort or a
-segment expire at once.
+Every time-out of what the broker keeps is a timer of this clock, so `advance` makes a session time out, a transaction
+abort or a segment expire at once. (Those of handshakes, of the monitoring and of the broker's stop are not.)
 
 Source in Kafka: `Time`, `SystemTimer`.
 """

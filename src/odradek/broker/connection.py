@@ -7,7 +7,8 @@ next frame is received while a request is worked on; further ones wait in the so
 while they wait for the disk.
 
 A request that was received is finished, even if its client has disconnected: no change stops between two steps, and
-a producer that waits for no answers loses nothing that it sent. Only waiting for records ends with the client.
+a producer that waits for no answers loses nothing that it sent. Only what waits for records, or for the other members
+of a group, ends with the client.
 
 A connection belongs to the thread of the event loop.
 

@@ -2,7 +2,7 @@
 
     Acceptor -> socket -> Connection -> frame -> header -> api.handle(request) -> response -> Connection -> socket
 
-All of it runs on one event loop, in one thread.
+All of it runs on one event loop, in one thread; other threads only read large requests and write large answers.
 
 Source in Kafka: `SocketServer`, `KafkaRequestHandler`.
 """

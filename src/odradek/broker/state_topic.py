@@ -1,4 +1,4 @@
-"""The internal topic in which a coordinator of the broker keeps its state: loaded at the start, then only appended to.
+"""The internal topic in which a coordinator of the broker keeps its state: loaded once, then appended to.
 
 Source in Kafka: `CoordinatorRuntime`, `CoordinatorOperationExceptionHelper`, `TransactionStateManager`.
 """

@@ -1,7 +1,9 @@
 """Rows that a task stages in a file, for the driver to write into a folder: only one program has that open to append.
 
-task     -> staging/...arrow      an Arrow batch for each run of rows
-driver   -> reads the batches, in the order of the tasks, under the folder's lock
+    task   -> a file in the staging folder, with an Arrow batch for each run of rows
+    driver -> reads the files in the order of the tasks, under the folder's lock
+
+The staging folder is beside the log directory, on a disk that all machines share.
 """
 
 from __future__ import annotations

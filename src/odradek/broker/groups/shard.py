@@ -1,6 +1,7 @@
 """The groups of one partition of `__consumer_offsets`, and how they are kept in its log.
 
-A change is appended to the log first, and only then made in memory. On loading, the log is replayed; the offsets of a
+A change is appended to the log first, and only then made in memory; what a classic group keeps in memory alone, such as
+who has joined, is not. On loading, the log is replayed; the offsets of a
 transaction wait for its marker, as when they were committed.
 
 Source in Kafka: `GroupCoordinatorShard`.

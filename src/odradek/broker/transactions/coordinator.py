@@ -351,7 +351,7 @@ class TransactionCoordinator:
 
         Args:
             transaction: The transaction.
-            is_first: Whether this is the first attempt, which alone is logged.
+            is_first: Whether this is the first attempt, which alone is logged as a warning.
         """
         level = logging.WARNING if is_first else logging.DEBUG
         metadata = transaction.metadata

@@ -1,7 +1,8 @@
 """The states of the transactional ids: in memory, and in `__transaction_state`, which is written first.
 
 A state changes in one record, which is appended, and then counts. While it is being written, `pending` holds other
-changes back.
+changes back. In memory alone are an id that has no state yet, an epoch that was raised to fence, and which partitions
+have their markers already.
 
 Source in Kafka: `TransactionStateManager`, `TransactionLog`.
 """

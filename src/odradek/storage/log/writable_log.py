@@ -5,12 +5,12 @@
     append_batches(bytes)  as they are: a replica's   /
 
 It has its segments (`LocalLog`), where they begin for readers (`LogHead`), how much of them is on the disk
-(`Durability`), its producers and its leader epochs.
-Each of these parts writes its own state, and no other's. Appended records reach the disk with `flush`, with a durable
-append, when `flush.messages` or `flush.ms` say so, and when the log is closed. A crash of the program loses no appended
-record; a crash of the machine loses what was not flushed. Durable appends that wait for the disk at the same time share
-a sync. A failure of the disk takes the log offline: what was not acknowledged may be lost, and only opening the log
-again tells.
+(`Durability`), its producers and its leader epochs. Each of these parts keeps a state of its own.
+
+Appended records reach the disk with `flush`, with a durable append, when `flush.messages` or `flush.ms` say so, when
+their segment is full, and when the log is closed. A crash of the program loses no appended record; a crash of the
+machine loses what was not flushed. Durable appends that wait for the disk at the same time share a sync. A failure of
+the disk takes the log offline: what was not acknowledged may be lost, and only opening the log again tells.
 
 **Threads.** Any thread may call anything. Appends happen one at a time; reads take no lock. The locks are taken in the
 order of `odradek.storage.locks`: CLEANING, FLUSH, LOG. The owner is called without them.
