@@ -24,7 +24,7 @@ from typing import Any
 from typing_extensions import Buffer
 
 from odradek.errors import CorruptIndexError, FormatError
-from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
+from odradek.inspection.entry_listing import read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.run import Verification
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError, refusal_text
@@ -42,6 +42,7 @@ from odradek.records.large_section import open_section
 from odradek.records.payload import records_section
 from odradek.records.scan import Status
 from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.producer_snapshot import read_snapshot
 from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.formats.transaction_index import parse_transaction_index
 from odradek.storage.names import BOOTSTRAP_CHECKPOINT, parse_raft_snapshot_file
@@ -211,7 +212,7 @@ class KafkaDump:
             )
 
     def _producer_snapshot(self, file: LogFile) -> Iterator[Buffer]:
-        for entry in read_producer_snapshot(file):
+        for entry in read_snapshot(file.path):
             first = entry.current_transaction_first_offset
             text = (
                 f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "

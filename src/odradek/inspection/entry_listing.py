@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from odradek.errors import FormatError
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.messages.uuids import format_uuid
+from odradek.storage.formats import transaction_index
 from odradek.storage.formats.checkpoints import read_leader_epochs, read_offset_checkpoint
 from odradek.storage.formats.meta_properties import MetaProperties
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.partition_metadata import read_partition_metadata
-from odradek.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_snapshot
+from odradek.storage.formats.producer_snapshot import read_snapshot
 from odradek.storage.formats.quorum_state import read_quorum_state
 from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.formats.transaction_index import parse_transaction_index
-from odradek.storage.regular_files import file_size, open_file, read_file
+from odradek.storage.regular_files import file_size, read_file
 
 Entry = dict[str, object]
 
@@ -27,8 +27,6 @@ _MAX_TEXT_BYTES = 1 << 28
 
 MAX_SEGMENT_BYTES = 0x7FFFFFFF
 _MARKER_BYTES = 78
-_SNAPSHOT_HEADER_BYTES = 10
-_SNAPSHOT_ENTRY_BYTES = 46
 
 
 def _index(kind: type[OffsetIndex] | type[TimeIndex], file: LogFile) -> Iterator[Entry]:
@@ -50,29 +48,12 @@ def read_transaction_index(file: LogFile) -> bytes:
         FormatError: It is not a regular file, or is longer than the markers of a whole segment can make it.
         OSError: It cannot be read.
     """
-    return read_file(file.path, MAX_SEGMENT_BYTES // _MARKER_BYTES * 34)
+    return read_file(file.path, MAX_SEGMENT_BYTES // _MARKER_BYTES * transaction_index.ENTRY.size)
 
 
 def _producer_snapshot(file: LogFile) -> Iterator[Entry]:
-    for entry in read_producer_snapshot(file):
+    for entry in read_snapshot(file.path):
         yield {name: getattr(entry, name) for name in type(entry).__slots__}
-
-
-def read_producer_snapshot(file: LogFile) -> list[ProducerSnapshotEntry]:
-    """Return the entries of a producer snapshot.
-
-    Raises:
-        FormatError: It is damaged, or is not a regular file.
-        OSError: It cannot be read.
-    """
-    with open_file(file.path) as opened:
-        size = os.fstat(opened.fileno()).st_size
-        head = opened.read(_SNAPSHOT_HEADER_BYTES)
-    count = int.from_bytes(head[6:], "big", signed=True)
-    # A file that is longer than its count says is damaged: no more is read than a snapshot of that count needs.
-    if len(head) == _SNAPSHOT_HEADER_BYTES and size > _SNAPSHOT_HEADER_BYTES + max(count, 0) * _SNAPSHOT_ENTRY_BYTES:
-        raise FormatError(f"{count} producers do not take {size} bytes", path=file.path, position=6)
-    return read_snapshot(file.path)
 
 
 def _offset_checkpoint(file: LogFile) -> Iterator[Entry]:

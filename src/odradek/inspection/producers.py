@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.errors import FormatError
-from odradek.inspection.entry_listing import read_producer_snapshot
 from odradek.inspection.indexes import offset_index_beside
 from odradek.inspection.live_segments import live_segments
 from odradek.inspection.log_files import FileKind, PartitionFolder
 from odradek.records import BatchHeader, scan_batches
-from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry
+from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry, read_snapshot
 from odradek.storage.segment.batch_reader import mapped
 
 _END_BYTES = 4 << 20
@@ -70,7 +69,7 @@ def _newest_snapshot(folder: PartitionFolder) -> tuple[dict[int, ProducerSnapsho
     for file in reversed(folder.files):
         if file.kind is FileKind.PRODUCER_SNAPSHOT:
             try:
-                return {one.producer_id: one for one in read_producer_snapshot(file)}, file.base_offset
+                return {one.producer_id: one for one in read_snapshot(file.path)}, file.base_offset
             except (FormatError, OSError):
                 continue
     return {}, 0

@@ -108,4 +108,4 @@ def test_a_snapshot_that_claims_more_producers_than_it_has_bytes(snapshot: Path)
         file.truncate(1 << 36)
     [finding] = verify(snapshot.parent)
     assert (finding.path, finding.kind) == (snapshot, FindingKind.FILE)
-    assert finding.reason == f"1 producers do not take {1 << 36} bytes"
+    assert finding.reason == f"1 producers take 56 bytes, there are {1 << 36}"

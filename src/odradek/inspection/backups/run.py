@@ -37,6 +37,7 @@ from odradek.inspection.backups.targets import INDEX_SUFFIXES, BackupTarget, Fol
 from odradek.inspection.log_files import LogDirectoryFolder, UnknownPathError, locate, partition_directories
 from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
+from odradek.storage.formats import offset_index, time_index, transaction_index
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -77,7 +78,6 @@ PREVIOUS_SUFFIX = ".previous"
 
 _ATTEMPTS = 20
 _MAX_FILE_BYTES = 1 << 30
-_OFFSET_ENTRY, _TIME_ENTRY, _TRANSACTION_ENTRY = struct.Struct(">iI"), struct.Struct(">qi"), struct.Struct(">hqqqq")
 
 
 @dataclass(slots=True)
@@ -383,7 +383,7 @@ def _write_indexes(segment: HeldSegment, folder: str, end_offset: int, target: B
             name = f"{folder}/{segment_file_name(segment.base_offset, suffix)}"
             if segment.is_last:
                 # A running Kafka preallocates indexes. Each batch has at least 14 bytes, and at most one entry.
-                most = _TRANSACTION_ENTRY.size * (segment.size_bytes // 14 + 1)
+                most = transaction_index.ENTRY.size * (segment.size_bytes // 14 + 1)
                 data = os.pread(file.descriptor, min(most, file.status.st_size), 0)
                 target.add_bytes(name, _cut_index(suffix, data, segment, end_offset))
             else:
@@ -395,20 +395,21 @@ def _cut_index(suffix: str, data: bytes, segment: HeldSegment, end_offset: int) 
     base_offset = segment.base_offset
     kept = 0
     if suffix == INDEX_SUFFIX:
-        for relative_offset, position in _OFFSET_ENTRY.iter_unpack(_whole(data, _OFFSET_ENTRY)):
-            if relative_offset <= 0 or base_offset + relative_offset >= end_offset or position >= segment.size_bytes:
+        for relative_offset, position in offset_index.ENTRY.iter_unpack(_whole(data, offset_index.ENTRY)):
+            is_within = 0 < relative_offset < end_offset - base_offset and 0 <= position < segment.size_bytes
+            if not is_within:
                 break
-            kept += _OFFSET_ENTRY.size
+            kept += offset_index.ENTRY.size
     elif suffix == TIME_INDEX_SUFFIX:
-        for timestamp, relative_offset in _TIME_ENTRY.iter_unpack(_whole(data, _TIME_ENTRY)):
+        for timestamp, relative_offset in time_index.ENTRY.iter_unpack(_whole(data, time_index.ENTRY)):
             if (timestamp, relative_offset) == (0, 0) or base_offset + relative_offset >= end_offset:
                 break
-            kept += _TIME_ENTRY.size
+            kept += time_index.ENTRY.size
     else:
-        for _, _, _, last_offset, _ in _TRANSACTION_ENTRY.iter_unpack(_whole(data, _TRANSACTION_ENTRY)):
+        for _, _, _, last_offset, _ in transaction_index.ENTRY.iter_unpack(_whole(data, transaction_index.ENTRY)):
             if last_offset >= end_offset:
                 break
-            kept += _TRANSACTION_ENTRY.size
+            kept += transaction_index.ENTRY.size
     return data[:kept]
 
 

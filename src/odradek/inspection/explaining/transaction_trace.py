@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import FormatError
-from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
+from odradek.inspection.entry_listing import read_transaction_index
 from odradek.inspection.live_segments import LiveSegment
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.control import ControlRecordType
 from odradek.storage import names
-from odradek.storage.formats.producer_snapshot import NONE
+from odradek.storage.formats.producer_snapshot import NONE, read_snapshot
 from odradek.storage.formats.transaction_index import parse_transaction_index
 from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.producers.producer_state import read_marker
@@ -131,7 +131,7 @@ def _start(segments: Sequence[LiveSegment], number: int) -> tuple[int, OpenTrans
         segment = segments[current]
         path = segment.path.with_name(names.segment_file_name(segment.base_offset, names.SNAPSHOT_SUFFIX))
         try:
-            producers = read_producer_snapshot(LogFile(path, FileKind.PRODUCER_SNAPSHOT, segment.base_offset))
+            producers = read_snapshot(path)
         except (FormatError, OSError):
             continue
         first_offsets = {

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from odradek.arguments import checked_flag, checked_path
 from odradek.errors import OdradekError
-from odradek.inspection.entry_listing import read_producer_snapshot
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import (
@@ -49,6 +48,7 @@ from odradek.storage.formats.checkpoints import (
     format_offset_checkpoint,
 )
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, format_partition_metadata
+from odradek.storage.formats.producer_snapshot import read_snapshot
 from odradek.storage.regular_files import file_size
 from odradek.storage.topic_config import TopicConfig
 
@@ -261,7 +261,7 @@ def _has_bytes(path: Path) -> bool:
 
 def _is_readable(file: LogFile) -> bool:
     try:
-        read_producer_snapshot(file)
+        read_snapshot(file.path)
     except (OdradekError, OSError):
         return False
     return True

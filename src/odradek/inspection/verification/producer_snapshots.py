@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from odradek.errors import FormatError
-from odradek.inspection.entry_listing import read_producer_snapshot
 from odradek.inspection.finding import Finding, FindingKind, dangling, unreadable
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.verification.producer_ledger import Producer, ProducerLedger
-from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry
+from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry, read_snapshot
 
 _NEVER = 1 << 63
 
@@ -47,7 +46,7 @@ class ProducerSnapshotCheck:
             file = self._files.pop()
             self.next_offset = self._files[-1].base_offset if self._files else _NEVER
             try:
-                entries = read_producer_snapshot(file)
+                entries = read_snapshot(file.path)
             except FileNotFoundError:
                 # Kafka may delete snapshots that it no longer needs while the log is read.
                 yield from dangling(file.path)

@@ -19,7 +19,8 @@ from odradek.errors import CorruptIndexError, LogError
 from odradek.records.kernels.lookup import surrounding_positions
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET, FileBytes, IndexFile, WritableIndexFile
 
-_ENTRY = struct.Struct(">ii")
+ENTRY = struct.Struct(">ii")
+"""An entry: the offset, relative to the base offset, and the position."""
 
 
 class OffsetPosition(NamedTuple):
@@ -32,11 +33,11 @@ class OffsetPosition(NamedTuple):
 class OffsetIndex(IndexFile):
     """An offset index, open for reading."""
 
-    ENTRY_SIZE = _ENTRY.size
+    ENTRY_SIZE = ENTRY.size
 
     def entry(self, number: int) -> OffsetPosition:
         """Return one entry."""
-        relative_offset, position = _ENTRY.unpack(self._entry_bytes(number))
+        relative_offset, position = ENTRY.unpack(self._entry_bytes(number))
         return OffsetPosition(self.base_offset + relative_offset, position)
 
     def entries(self) -> Iterator[OffsetPosition]:
@@ -108,5 +109,5 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
             raise self._full()
         if self.count and offset <= self.last_offset:
             raise LogError(f"{self.path}: offset {offset} is not above the last one, {self.last_offset}")
-        self._write(_ENTRY.pack(self._relative(offset), position))
+        self._write(ENTRY.pack(self._relative(offset), position))
         self.last_offset = offset

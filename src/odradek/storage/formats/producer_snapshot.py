@@ -24,8 +24,10 @@ from odradek.records.crc import crc32c
 from odradek.storage.files import FILES, Buffer, FileSystem, replace_file
 from odradek.storage.regular_files import open_file, read_at
 
-_HEADER = struct.Struct(">hIi")
-_ENTRY = struct.Struct(">qhiqiqiq")
+HEADER = struct.Struct(">hIi")
+"""The version, the checksum, and how many entries follow."""
+ENTRY = struct.Struct(">qhiqiqiq")
+"""An entry: the fields of `ProducerSnapshotEntry`, in their order."""
 _VERSION = 1
 _CRC_END = 6
 _MAX_BYTES = 1 << 30
@@ -57,17 +59,17 @@ def parse_snapshot(data: Buffer, *, path: Path | None = None) -> list[ProducerSn
     actual = crc32c(memoryview(data)[_CRC_END:])
     if crc != actual:
         raise FormatError(f"the checksum is {crc:#010x}, its bytes give {actual:#010x}", path=path, position=2)
-    return [ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+    return [ProducerSnapshotEntry(*fields) for fields in ENTRY.iter_unpack(memoryview(data)[HEADER.size :])]
 
 
 def _check_header(data: Buffer, size: int, path: Path | None) -> int:
     """Return the checksum in a snapshot of `size` bytes, after checking version and count."""
-    if len(data) < _HEADER.size:
+    if len(data) < HEADER.size:
         raise FormatError(f"{len(data)} bytes are too few for a producer snapshot", path=path, position=0)
-    version, crc, count = _HEADER.unpack_from(data)
+    version, crc, count = HEADER.unpack_from(data)
     if version != _VERSION:
         raise FormatError(f"version {version} is unknown", path=path, position=0)
-    expected = _HEADER.size + count * _ENTRY.size
+    expected = HEADER.size + count * ENTRY.size
     if count < 0 or expected != size or size > _MAX_BYTES:
         raise FormatError(f"{count} producers take {expected} bytes, there are {size}", path=path, position=6)
     return int(crc)
@@ -76,7 +78,7 @@ def _check_header(data: Buffer, size: int, path: Path | None) -> int:
 def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
     """Return a snapshot's bytes."""
     body = b"".join(
-        _ENTRY.pack(
+        ENTRY.pack(
             entry.producer_id,
             entry.producer_epoch,
             entry.last_sequence,
@@ -88,7 +90,7 @@ def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
         )
         for entry in entries
     )
-    checked = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
+    checked = (len(body) // ENTRY.size).to_bytes(4, "big") + body
     return struct.pack(">hI", _VERSION, crc32c(checked)) + checked
 
 
@@ -101,7 +103,7 @@ def read_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        _check_header(read_at(file, path, 0, _HEADER.size), size, path)
+        _check_header(read_at(file, path, 0, HEADER.size), size, path)
         return parse_snapshot(read_at(file, path, 0, size), path=path)
 
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.formats.index_file import IndexFile, WritableIndexFile
 
-_ENTRY = struct.Struct(">qi")
+ENTRY = struct.Struct(">qi")
+"""An entry: the timestamp, and the offset, relative to the base offset."""
 NO_TIMESTAMP = -1
 MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
 
@@ -33,7 +34,7 @@ class TimestampOffset(NamedTuple):
 class TimeIndex(IndexFile):
     """A time index, open for reading."""
 
-    ENTRY_SIZE = _ENTRY.size
+    ENTRY_SIZE = ENTRY.size
     OFFSET_COLUMN = 8
 
     def _used_entries(self, descriptor: int, capacity: int) -> int:
@@ -42,7 +43,7 @@ class TimeIndex(IndexFile):
 
     def entry(self, number: int) -> TimestampOffset:
         """Return one entry."""
-        timestamp, relative_offset = _ENTRY.unpack(self._entry_bytes(number))
+        timestamp, relative_offset = ENTRY.unpack(self._entry_bytes(number))
         return TimestampOffset(timestamp, self.base_offset + relative_offset)
 
     def entries(self) -> Iterator[TimestampOffset]:
@@ -111,5 +112,5 @@ class WritableTimeIndex(WritableIndexFile[TimeIndex]):
         if self.count and (offset < last.offset or timestamp < last.timestamp):
             raise LogError(f"{self.path}: ({timestamp}, {offset}) is below the last entry {tuple(last)}")
         if timestamp > last.timestamp:
-            self._write(_ENTRY.pack(timestamp, self._relative(offset)))
+            self._write(ENTRY.pack(timestamp, self._relative(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)

@@ -20,7 +20,8 @@ from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, Buffer, FileSystem
 from odradek.storage.regular_files import read_file
 
-_ENTRY = struct.Struct(">hqqqq")
+ENTRY = struct.Struct(">hqqqq")
+"""An entry: the version, the producer id, the first and the last offset, and the last stable offset."""
 _VERSION = 0
 _MAX_BYTES = 1 << 30
 """Far more than a segment can have markers."""
@@ -42,8 +43,8 @@ def parse_transaction_index(data: Buffer, *, path: Path | None = None) -> list[A
         CorruptIndexError: An entry's version is unknown.
     """
     entries = []
-    for position in range(0, len(data) - _ENTRY.size + 1, _ENTRY.size):
-        version, *fields = _ENTRY.unpack_from(data, position)
+    for position in range(0, len(data) - ENTRY.size + 1, ENTRY.size):
+        version, *fields = ENTRY.unpack_from(data, position)
         if version >> 8 > _VERSION:
             raise CorruptIndexError(f"version {version} is unknown", path=path, position=position)
         entries.append(AbortedTransaction(*fields))
@@ -52,7 +53,7 @@ def parse_transaction_index(data: Buffer, *, path: Path | None = None) -> list[A
 
 def format_transaction(transaction: AbortedTransaction) -> bytes:
     """Return the bytes of an entry."""
-    return _ENTRY.pack(_VERSION, *transaction)
+    return ENTRY.pack(_VERSION, *transaction)
 
 
 class TransactionIndex:
@@ -101,7 +102,7 @@ class TransactionIndex:
                 raise CorruptIndexError(
                     f"the marker at {transaction.last_offset} is not above {last_offset}",
                     path=self.path,
-                    position=number * _ENTRY.size,
+                    position=number * ENTRY.size,
                 )
             last_offset = transaction.last_offset
 
@@ -126,14 +127,14 @@ class WritableTransactionIndex(TransactionIndex):
             )
         if self._file is None:
             self._file = self._files.open(self.path)
-        self._file.write_at(len(self.transactions) * _ENTRY.size, format_transaction(transaction))
+        self._file.write_at(len(self.transactions) * ENTRY.size, format_transaction(transaction))
         self.transactions.append(transaction)
 
     def go_back(self, count: int) -> None:
         """Keep only the first entries: the others were written for an append that was not completed."""
         del self.transactions[count:]
-        if self._file is not None and self._file.size > count * _ENTRY.size:
-            self._file.truncate(count * _ENTRY.size)
+        if self._file is not None and self._file.size > count * ENTRY.size:
+            self._file.truncate(count * ENTRY.size)
 
     def sync(self) -> None:
         """Return when the entries are on the disk."""
