@@ -1,6 +1,6 @@
 # make install       makes .venv; the other targets call it
 # make check         before each commit: lint, types, the import contract, the API, the docs' words and links; a minute
-# make gate          what every change must pass, half an hour: all of these, and the judging by the real programs
+# make gate          what every change must pass, 16 to 30 minutes: all of these, and the judging by the real programs
 # make test          the quick tests
 # make test-interop  those with Spark, Apache Kafka, Redis and ZooKeeper themselves; the first time Spark is installed
 # make test-all      both
