@@ -9,7 +9,7 @@ The staging folder is beside the log directory, on a disk that all machines shar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +25,7 @@ class StagedFile:
         path: The file; folders that are missing are made.
 
     Raises:
-        SinkError: At the end of the `with` block: its disk did not take the rows.
+        SinkError: At the end of the `with` block: its disk did not take the last rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,23 @@ class StagedFile:
         return self._writer is not None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add a batch; all batches of a file have the same schema."""
-        if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pa.ipc.new_stream(str(self.path), rows.schema)
-        self._writer.write_batch(rows)
+        """Add a batch; all batches of a file have the same schema.
+
+        Raises:
+            SinkError: The disk does not take it.
+        """
+        with self._told():
+            if self._writer is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._writer = pa.ipc.new_stream(str(self.path), rows.schema)
+            self._writer.write_batch(rows)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(f"{self.path}: rows cannot be staged: {error}") from error
 
     def __enter__(self) -> StagedFile:
         return self
@@ -50,16 +62,16 @@ class StagedFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        is_whole = False
         try:
-            if self._writer is not None:
-                self._writer.close()
-        except OSError as closing:
-            error = error or closing
-        if error is not None:
-            with suppress(OSError):
-                self.path.unlink()
-        if isinstance(error, OSError):
-            raise SinkError(f"{self.path}: rows cannot be staged: {error}") from error
+            with self._told():
+                if self._writer is not None:
+                    self._writer.close()
+            is_whole = error is None
+        finally:
+            if not is_whole:
+                with suppress(OSError):
+                    self.path.unlink()
 
 
 def staged_rows(path: Path, shared_by: str) -> Iterator[pa.RecordBatch]:
@@ -70,11 +82,12 @@ def staged_rows(path: Path, shared_by: str) -> Iterator[pa.RecordBatch]:
         shared_by: How the folder that it is in is shared with the driver's machine, for the error.
 
     Raises:
-        SinkError: It is not there.
+        SinkError: It is not there, or not what the task wrote.
     """
     try:
-        file = pa.memory_map(str(path))
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as batches:
+            yield from batches
     except FileNotFoundError as error:
         raise SinkError(f"{path}: the driver does not see what a task staged here: {shared_by}") from error
-    with file, pa.ipc.open_stream(file) as batches:
-        yield from batches
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SinkError(f"{path}: what a task staged here cannot be read: {error}") from error

@@ -16,9 +16,10 @@ import odradek
 from odradek.coordination.state_log import state_batch
 from odradek.errors import SinkError
 from odradek.inspection.groups import load_groups
+from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
 from odradek.offsets.store import Position
 from odradek.places.folder_transaction import FolderTransaction
-from odradek.places.group_log import state_partition
+from odradek.places.group_log import append_group_records, state_partition
 from odradek.records.append.validator import AppendOrigin
 from odradek.spark.pipeline import folder_topic
 from odradek.spark.pipeline.folder_topic import FolderTopicSink, _parsed, _StageTask
@@ -266,6 +267,44 @@ def test_the_positions_of_thousands_of_partitions_are_kept(folder: Path) -> None
         stored = load_groups(logs, ["job-copy"]).committed("job-copy")
     assert (len(stored), max(len(one.metadata) for one in stored.values()) < 1 << 15) == (4, True)
     assert forwarder.values()[0] == numbers(0, 1, 2, 3)
+
+
+def set_part(folder: Path, number: int, metadata: str | None) -> None:
+    """Sets the text beside an offset of the sink's group; None removes the offset."""
+    value = None if metadata is None else OffsetCommitValue(1, metadata, 0)
+    with odradek.open(folder) as logs:
+        record = encode_offset_commit(OffsetCommitKey("job-copy", "copy", number), value)
+        append_group_records(logs, "job-copy", [record])
+
+
+@pytest.fixture
+def in_parts(folder: Path) -> Forwarder:
+    """A sink that has kept its positions in four parts."""
+    forwarder = Forwarder(folder, on_held="replay")
+    topic_id = str(uuid.uuid4())
+    forwarder.sink.replay(
+        {TopicPartition("wide", number): Position(number, topic_id=topic_id) for number in range(2_000)}
+    )
+    return forwarder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_part_of_the_positions_that_is_gone_is_an_error(folder: Path, in_parts: Forwarder, number: int) -> None:
+    set_part(folder, number, None)
+    with pytest.raises(SinkError, match="offsets of the group job-copy are gone"):
+        in_parts.sink.held([SOURCE])
+
+
+@pytest.mark.slow
+def test_positions_that_an_older_version_kept_since_count(folder: Path, in_parts: Forwarder) -> None:
+    # It puts all of them beside one offset, and knows nothing of the others.
+    wide = [TopicPartition("wide", number) for number in range(2_000)]
+    kept = {str(number): [7, None] for number in range(2_000)}
+    set_part(folder, 0, json.dumps({"owner": ["job", "copy"], "positions": {"wide": kept}}, separators=(",", ":")))
+    assert in_parts.sink.held(wide) == dict.fromkeys(wide, Position(7))
+    in_parts.write(OffsetRange(wide[0], 7, 9))
+    assert in_parts.sink.held(wide) == {**dict.fromkeys(wide, Position(7)), wide[0]: Position(9)}
 
 
 @pytest.mark.slow

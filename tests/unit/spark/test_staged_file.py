@@ -46,3 +46,20 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 def test_a_file_that_the_driver_does_not_see_is_named(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"0.arrow: the driver does not see what a task staged here: share it"):
         list(staged_rows(tmp_path / "0.arrow", "share it"))
+
+
+def test_an_error_of_the_source_is_not_one_of_staging(tmp_path: Path) -> None:
+    def broken(file: StagedFile) -> None:
+        file.write(ROWS)
+        raise ConnectionResetError("the source")
+
+    with pytest.raises(ConnectionResetError, match="the source"), StagedFile(tmp_path / "0.arrow") as file:
+        broken(file)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100])
+def test_a_file_that_is_not_what_the_task_wrote_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "0.arrow").write_bytes(content)
+    with pytest.raises(SinkError, match=r"0.arrow: what a task staged here cannot be read"):
+        list(staged_rows(tmp_path / "0.arrow", ""))

@@ -146,10 +146,17 @@ class FolderTopicSink(Sink):
         """
         found: dict[TopicPartition, Position] = {}
         stored = load_groups(logs, [self._id]).committed(self._id)
-        self._parts_held = len(stored)
-        for committed in stored.values():
+        self._parts_held = 1 + max((name.partition for name in stored), default=-1)
+        # By topic, which may have been another one: how each part was stamped, in the order of the parts.
+        stamps: dict[str, list[tuple[int, ...] | None]] = {}
+        for name, committed in sorted(stored.items()):
+            known = stamps.setdefault(name.topic, [])
             try:
                 kept = json.loads(committed.metadata)
+                stamp = tuple(map(int, kept["parts"])) if "parts" in kept else None
+                if known and stamp != known[0]:
+                    # It was kept before: a version that knows no parts has put all positions into the first one since.
+                    continue
                 owner = tuple(map(str, kept["owner"])) if "owner" in kept else None
                 for topic, places in kept["positions"].items():
                     for partition, (offset, topic_id, *letters) in places.items():
@@ -161,6 +168,12 @@ class FolderTopicSink(Sink):
                     "that it held are lost: delete the group to start over"
                 ) from error
             check_owner(self.description, self._id, owner, self._owner)
+            known.append(stamp)
+        if any(known[0] is not None and known[0][-1:] != (len(known),) for known in stamps.values()):
+            raise SinkError(
+                f"{self.description}: offsets of the group {self._id} are gone, and with them positions that it held: "
+                "delete the group to start over"
+            )
         return found
 
     def _transaction(self, logs: WritableLogDirectory) -> FolderTransaction:
@@ -240,12 +253,14 @@ class FolderTopicSink(Sink):
         parts = list(_parts_of_positions(places))
         # One that is left over would say again what was true before.
         parts += [{} for _ in range(self._parts_held - len(parts))]
+        # So that a part that is missing, or was kept at another time, is known.
+        of = {"parts": [*producer, len(parts)]} if len(parts) > 1 else {}
         records = []
         for number, part in enumerate(parts):
             under = TopicPartition(topic, number)
             # So tools show no lag of the group: the marker that ends the transaction takes an offset.
             end_offset = logs[under].log_end_offset + 1 if under in logs else 0
-            metadata = _json({"owner": self._owner, "positions": part})
+            metadata = _json({"owner": self._owner, "positions": part, **of})
             value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
             records.append(encode_offset_commit(OffsetCommitKey(self._id, *under), value))
         append_group_records(logs, self._id, records, producer=producer)
