@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, folder_types
+from odradek.spark.pipeline.parquet_columns import check_columns, check_folder_names, file_columns, folder_types
 from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 
 BY_DATE = ParquetSinkSpec(Path("out"), "v", partition_by=("date",))
@@ -116,3 +116,29 @@ def test_the_types_of_columns_that_folders_are_named_after(held: str, given: Dat
     told = f"the column day of the view v is {given.simpleString()}, and folders are named after it as {held}:"
     with pytest.raises(SinkError, match=told):
         folder_types(schema, {"day": held}, spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "is_of_it"),
+    [
+        ("int", "12", True),
+        ("bigint", "-1", True),
+        ("int", "abc", False),
+        ("int", "1%2F2", False),
+        ("date", "2026-11-30", True),
+        ("date", "12", False),
+        ("boolean", "true", True),
+        ("boolean", "1", False),
+        ("string", "abc", True),
+        ("int", "__HIVE_DEFAULT_PARTITION__", True),
+    ],
+)
+def test_no_type_is_noted_that_names_of_folders_are_not_of(kind: str, name: str, is_of_it: bool) -> None:
+    spec = ParquetSinkSpec(Path("out"), "v", partition_by=("topic", "p"))
+    files = ["topic=t/p=__HIVE_DEFAULT_PARTITION__/0.parquet", f"topic=t/p={name}/1.parquet"]
+    types = {"topic": "string", "p": kind}
+    if is_of_it:
+        check_folder_names(types, files, spec)
+        return
+    with pytest.raises(SinkError, match=f"the column p of the view v is {kind}, and a folder is named "):
+        check_folder_names(types, files, spec)

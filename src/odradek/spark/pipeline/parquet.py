@@ -31,7 +31,15 @@ from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.folder_files import FolderFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.lineage import origin_columns
-from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted, folder_types, with_dates
+from odradek.spark.pipeline.parquet_columns import (
+    NO_VALUE,
+    check_columns,
+    check_folder_names,
+    file_columns,
+    fitted,
+    folder_types,
+    with_dates,
+)
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, file_name, files_of, format_ranges
 from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ParquetSinkSpec
@@ -47,7 +55,6 @@ _FOLDERS = "folders"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("stem", pa.string()), ("rows", pa.int64())])
 
 
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 _LONGEST_NAME = 255
 
@@ -155,7 +162,12 @@ class ParquetSink(Sink):
 
     def _folder_types(self, schema: StructType) -> dict[str, str]:
         """Return the types of the columns that folders are named after."""
-        return folder_types(schema, (self._folder.columns or {}).get(_FOLDERS, {}), self._spec)
+        held = (self._folder.columns or {}).get(_FOLDERS)
+        found = folder_types(schema, held or {}, self._spec)
+        if held is None:
+            # An earlier version wrote them, which noted no types.
+            check_folder_names(found, self._folder.files.names(), self._spec)
+        return found
 
     def _held_columns(self) -> StructType | None:
         """Return the columns of the folder's files; None if there are none."""
@@ -387,7 +399,7 @@ def _seen(topic: str | None) -> str:
 
 def _folder_name(name: str, value: str | None) -> str:
     """Return the name of a folder, with the escapes of Hive and Spark, which leave what is not ASCII as it is."""
-    escaped = [_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) for text in (name, value or _NO_VALUE)]
+    escaped = [_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) for text in (name, value or NO_VALUE)]
     folder = "=".join(escaped)
     if len(os.fsencode(folder)) > _LONGEST_NAME:
         raise SinkError(f"partition_by {name}: no folder has a name as long as the value {value!r:.100}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import (
@@ -36,6 +38,14 @@ _WIDER = {
 """The types that hold every value of a type."""
 _TIMES = (TimestampType, TimestampNTZType, DateType)
 _OF_FOLDERS = (StringType, IntegralType, BooleanType, DateType)
+_NAMES = {
+    **dict.fromkeys(_WHOLE, re.compile(r"-?[0-9]+")),
+    "boolean": re.compile("true|false"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+}
+"""The names of folders, by the type of the column; any name is a string."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a folder whose records have null there."""
 _DATE = "date"
 _FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 
@@ -151,6 +161,24 @@ def folder_types(schema: StructType, held: Mapping[str, str], spec: ParquetSinkS
         elif given != wanted and given not in _WIDER.get(wanted, ()):
             raise _wrong_type(spec, name, given, f"and folders are named after it as {wanted}")
     return found
+
+
+def check_folder_names(types: Mapping[str, str], files: Iterable[str], spec: ParquetSinkSpec) -> None:
+    """Check that the folders that are there have names of a type, before it is noted as that of all of them.
+
+    Args:
+        types: The columns that name folders, the outermost first, with their types.
+        files: The files, with their folders.
+        spec: The sink.
+
+    Raises:
+        SinkError: A folder has a name that is not of its column's type.
+    """
+    for folder in {name.rpartition("/")[0] for name in files}:
+        for (column, kind), part in zip(types.items(), folder.split("/"), strict=False):
+            value = unquote(part.partition("=")[2])
+            if kind in _NAMES and value != NO_VALUE and _NAMES[kind].fullmatch(value) is None:
+                raise _wrong_type(spec, column, kind, f"and a folder is named {value}")
 
 
 def _wrong_type(spec: ParquetSinkSpec, name: str, found: str, why: str) -> SinkError:
