@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,13 +33,17 @@ partition_by = ["topic"]
 """
 
 
+def append_and_run(spark: SparkSession, folder: Path, columns: str, by: str = "topic") -> None:
+    """Appends a record to the source in a folder, and runs a job with these columns there."""
+    with odradek.open(folder / "source") as logs:
+        if ("orders", 0) not in logs:
+            logs.create_topic("orders")
+        logs["orders", 0].append([odradek.Record(None, b"1")])
+    Pipeline(Job.parse(JOB.replace('["topic"]', f'["{by}"]').format(columns=columns), folder), spark).run()
+
+
 def test_the_files_of_a_folder_keep_their_columns(spark: SparkSession, tmp_path: Path) -> None:
-    def run(columns: str) -> None:
-        with odradek.open(tmp_path / "source") as logs:
-            if ("orders", 0) not in logs:
-                logs.create_topic("orders")
-            logs["orders", 0].append([odradek.Record(None, b"1")])
-        Pipeline(Job.parse(JOB.format(columns=columns), tmp_path), spark).run()
+    run = partial(append_and_run, spark, tmp_path)
 
     def files() -> list[Path]:
         return sorted((tmp_path / "out").rglob("*.parquet"))
@@ -85,21 +90,14 @@ def test_what_is_in_a_struct_that_is_null_is_null(spark: SparkSession, tmp_path:
     rows = pq.read_table(tmp_path / "out").select(list(parts)).to_pylist()
     assert rows == [dict.fromkeys(parts), {name: value for name, (_, value) in parts.items()}]
     # A column that the view does not have any more.
-    with odradek.open(tmp_path / "source") as logs:
-        logs["orders", 0].append([odradek.Record(None, b"3")])
-    Pipeline(Job.parse(JOB.format(columns="1 AS more"), tmp_path), spark).run()
+    append_and_run(spark, tmp_path, "1 AS more")
     last = spark.sql("SELECT struct, list, map, structs, more FROM so_far WHERE offset = 2").collect()
     assert [tuple(row) for row in last] == [(None, None, None, None, 1)]
 
 
 def test_a_column_that_names_folders_keeps_its_type(spark: SparkSession, tmp_path: Path) -> None:
     def run(kind: str) -> None:
-        with odradek.open(tmp_path / "source") as logs:
-            if ("orders", 0) not in logs:
-                logs.create_topic("orders")
-            logs["orders", 0].append([odradek.Record(None, b"1")])
-        job = JOB.replace('["topic"]', '["day"]').format(columns=f"CAST(offset AS {kind}) AS day")
-        Pipeline(Job.parse(job, tmp_path), spark).run()
+        append_and_run(spark, tmp_path, f"CAST(offset AS {kind}) AS day", by="day")
 
     run("INT")
     run("BIGINT")
