@@ -322,7 +322,7 @@ _FAULTS = """
         restarts.an_open_transaction_times_out
             _resume: self._abort_later() => pass
         transaction_outcomes.a_commit_marker
-            _is_complete: metadata.state is TransactionState.PREPARE_COMMIT => metadata.state is TransactionState.PREPARE_ABORT
+            _left: metadata.state is TransactionState.PREPARE_COMMIT => metadata.state is TransactionState.PREPARE_ABORT
     coordination.transactions.metadata:TransactionMetadata.
         transactions.end_txn_5_has_the_next_epoch
             ending: min(epoch + 1, MAX_PRODUCER_EPOCH), epoch => epoch, epoch

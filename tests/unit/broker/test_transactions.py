@@ -18,7 +18,6 @@ import re2
 from odradek.broker import state_topic
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
-from odradek.broker.transactions import coordinator
 from odradek.broker.transactions.markers import Markers
 from odradek.broker.transactions.states import TransactionStates
 from odradek.broker.transactions.verification import Verification
@@ -370,30 +369,42 @@ def test_while_markers_are_written_nothing_else_begins(
 
 
 @pytest.mark.slow
-def test_of_many_that_wait_for_their_markers_only_some_are_tried_again_at_once(
+def test_of_many_that_wait_for_one_partition_one_tries_at_a_time_and_others_have_their_own_turns(
     running: BrokerThread, make: Make, blocked: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "_MOST_RETRIES", 4)
     producers = ongoing(make, 40)
-    blocked.add("events-0")
-    tried = Counter[int]()
+    # The first three wait for another partition, too.
+    other = make("other")
+    other.init()
+    for producer in (other, *producers[:3]):
+        assert producer.add(1) == [0]
+        producer.produce(1, b"b")
+    blocked |= {"events-0", "events-1"}
+    tried = Counter[str]()
     write = Markers.write
 
     async def writing(self: Markers, partitions: Any, marker: Any) -> Any:
-        tried[marker.producer_id] += 1
+        tried.update(map(str, partitions))
         return await write(self, partitions, marker)
 
     monkeypatch.setattr(Markers, "write", writing)
-    for producer in producers:
+    for producer in (*producers, other):
         assert producer.end(True, keep=True) == 0
-    eventually(lambda: tried.total() == 40)
-    # One alone would be tried every half a second.
-    for _ in range(110):
-        advance(running, 0.05)
-    assert tried.total() <= 160
+    eventually(lambda: tried["events-0"] == 40)
+    tried.clear()
+    for tries in range(1, 11):
+        advance(running, 0.5)
+        eventually(partial(lambda tries: min(tried["events-0"], tried["events-1"]) >= tries, tries))
+    assert abs(tried["events-0"] - tried["events-1"]) <= 1
+    # What the one has waited for, all have waited for.
+    blocked.remove("events-0")
+    advance(running, 0.5)
+    eventually(lambda: {producer.describe().state for producer in producers[3:]} == {"CompleteCommit"})
+    assert {producer.describe().partitions for producer in producers[:3]} == {(("events", 1),)}
+    assert other.describe().state == "PrepareCommit"
     blocked.clear()
-    advance(running, 5.5)
-    eventually(lambda: {producer.describe().state for producer in producers} == {"CompleteCommit"})
+    advance(running, 0.5)
+    eventually(lambda: {one.describe().state for one in (other, *producers)} == {"CompleteCommit"})
 
 
 def test_a_deleted_topic_holds_nothing_up(running: BrokerThread, make: Make) -> None:

@@ -27,6 +27,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import ApiError, code_of
 from odradek.broker.state_topic import StateTopic
 from odradek.broker.tasks import Tasks
+from odradek.broker.transactions.held_up import HeldUp
 from odradek.broker.transactions.markers import Marker, Markers
 from odradek.broker.transactions.producer_ids import ProducerIds
 from odradek.broker.transactions.states import TransactionStates
@@ -50,9 +51,6 @@ _T = TypeVar("_T")
 
 _logger = logger(__name__)
 
-_RETRY_MS = 500
-_MOST_RETRIES = 100
-"""So many transactions are tried again in that time: where a disk fails, thousands may wait for their markers."""
 _MOST_AT_ONCE = 16
 """So many transactions that nobody asks to end are ended at once: thousands may time out in one moment."""
 _GIVEN_UP = frozenset(
@@ -96,7 +94,7 @@ class TransactionCoordinator:
         self._tasks = Tasks(_log_failure)
         self._aborts = Tasks(_log_failure)
         self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._waiting = 0
+        self._held_up = HeldUp(clock)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -334,32 +332,47 @@ class TransactionCoordinator:
 
     async def _write_markers(self, transaction: Transaction, turn: AbstractAsyncContextManager[None]) -> None:
         async with turn:
-            if await self._is_complete(transaction, is_first=True):
-                return
-        self._waiting += 1
-        try:
-            while True:
-                await self._clock.sleep(_RETRY_MS * (1 + self._waiting // _MOST_RETRIES))
-                async with turn:
-                    if await self._is_complete(transaction, is_first=False):
-                        return
-        finally:
-            self._waiting -= 1
+            cause = await self._completed(transaction)
+        while cause is not None:
+            await self._held_up.turn(cause)
+            async with self._unasked:
+                before, cause = cause, await self._completed(transaction, cause)
+            if cause != before:
+                self._held_up.succeeded(before)
 
-    async def _is_complete(self, transaction: Transaction, *, is_first: bool) -> bool:
-        """Write what is missing of a transaction's end; return whether nothing is missing any more.
+    async def _completed(self, transaction: Transaction, cause: TopicPartition | None = None) -> TopicPartition | None:
+        """Write what is missing of a transaction's end; return a partition that holds it up, or None if it is complete.
 
         Args:
             transaction: The transaction.
-            is_first: Whether this is the first attempt, which alone is logged as a warning.
+            cause: What held it up the time before. Its marker is tried first, and alone: there may be thousands more.
         """
-        level = logging.WARNING if is_first else logging.DEBUG
-        metadata = transaction.metadata
+        # Only the first attempt is told as a warning.
+        level = logging.WARNING if cause is None else logging.DEBUG
+        own = TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
         try:
             coordinator_epoch = (await self._topic.partition_of(transaction.transactional_id)).leader_epoch
         except OdradekError as error:
             _logger.log(level, "the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
-            return False
+            return own
+        left = await self._left(transaction, transaction.metadata.partitions & {cause}, coordinator_epoch, level)
+        if not left:
+            left = await self._left(transaction, sorted(transaction.metadata.partitions), coordinator_epoch, level)
+        if left:
+            return left[0]
+        ended = transaction.metadata.ended(self._now_ms)
+        with suppress(ApiError):
+            await self.states.change(transaction, ended)
+            return None
+        # `change` has cleared `pending`; set it again, as the end is still to be written.
+        transaction.pending = ended.state
+        return own
+
+    async def _left(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], coordinator_epoch: int, level: int
+    ) -> list[TopicPartition]:
+        """Write the markers of some of a transaction's partitions; return those that cannot be written now."""
+        metadata = transaction.metadata
         marker = Marker(
             metadata.producer_id,
             metadata.producer_epoch,
@@ -367,21 +380,14 @@ class TransactionCoordinator:
             coordinator_epoch,
             metadata.client_version,
         )
-        written = await self._markers.write(sorted(metadata.partitions), marker)
+        written = await self._markers.write(partitions, marker)
         left = [partition for partition, error in written.items() if error is not None and not _is_given_up(error)]
         for partition in left:
             _logger.log(
                 level, "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
             )
-        transaction.metadata = metadata.without_marked(left)
-        if left:
-            return False
-        with suppress(ApiError):
-            await self.states.change(transaction, metadata.ended(self._now_ms))
-            return True
-        # `change` has cleared `pending`; set it again, as the end is still to be written.
-        transaction.pending = metadata.ended(self._now_ms).state
-        return False
+        transaction.metadata = metadata.without(written.keys() - left)
+        return left
 
     # -- time
 

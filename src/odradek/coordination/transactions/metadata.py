@@ -227,9 +227,9 @@ class TransactionMetadata:
         """Return the state with an epoch that no producer has."""
         return replace(self, producer_epoch=producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
 
-    def without_marked(self, left: Iterable[TopicPartition]) -> TransactionMetadata:
-        """Return the state of an end in progress, in which only some partitions have no marker yet."""
-        return replace(self, partitions=frozenset(left))
+    def without(self, marked: Iterable[TopicPartition]) -> TransactionMetadata:
+        """Return the state of an end in progress, in which some more partitions have their markers."""
+        return replace(self, partitions=self.partitions.difference(marked))
 
     # -- time
 
