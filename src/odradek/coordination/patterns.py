@@ -1,8 +1,9 @@
 """Compiles patterns that clients send.
 
 RE2 matches in linear time, but takes its time to compile: 20 seconds for 600 KB of `\\pL`, 8 seconds for 500 bytes of
-`x{0,999}`, and Python waits meanwhile. So a pattern has a limit for its length, for its parts that cost most, and for
-what it may become. Apache Kafka has none of these; there a long pattern keeps one of several threads busy.
+`x{0,999}`, and Python waits meanwhile. So a pattern has a limit for its length, for its parts that cost most, for how
+often it has a choice, and for its memory. Apache Kafka has none of these; there a long pattern keeps one of several
+threads busy.
 """
 
 from __future__ import annotations
@@ -14,22 +15,36 @@ import re2
 
 MOST_CHARACTERS = 1 << 15
 MOST_OPERATORS = 3_000
+MOST_CHOICES = 3_000
 MOST_COSTLY = 100
 MOST_NAMES = 10
 _MOST_BYTES = 1 << 20
-_MOST_REPEATED_BYTES = 1 << 17
-_MOST_TIMES = 1_000
 _OPERATORS = re.compile(r"[?*+\[\\]")
 _CLASSES = re.compile(r"\\[pP]")
-_NUMBERS = re.compile(r"[{,]([0-9]{1,4})")
 _COSTLY = re.compile(r"\{|\\[pP]")
+# What RE2 refuses, such as a class without an end, is read to the end of the text: nothing is read twice.
+_TOKEN = re.compile(
+    r"""
+      (?P<nothing> \\Q\\E | \(\?[A-Za-z-]*\) )
+    | (?P<times> (?: [?*+] | \{ (?P<least> NUMBER ) (?P<range> , (?P<most> NUMBER )? )? \} ) \?? )
+    | (?P<begin> \( (?: \?P?<[^>]*>? | \?[A-Za-z-]*:? )? )
+    | (?P<end> \) )
+    | (?P<or> \| )
+    | \\Q .*? (?: \\E | \Z )
+    | \\[pPx]\{[^}]*\}? | \\.
+    | \[ \^? \]? (?: \[:\^?\w+:\] | \\. | [^]\\] )* \]?
+    | [^\\\[()|?*+{]+ | .
+    """.replace("NUMBER", "(?: 0 | [1-9][0-9]{0,7} )"),
+    re.VERBOSE | re.DOTALL,
+)
+
+_TIMES: dict[str, tuple[int, int | None]] = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 
 
-def pattern_options(pattern: str = "", most_bytes: int = _MOST_BYTES) -> Any:
+def pattern_options(most_bytes: int = _MOST_BYTES) -> Any:
     """Return how a pattern of somebody else is compiled.
 
     Args:
-        pattern: The pattern.
         most_bytes: The most memory that it may take.
     """
     options = re2.Options()
@@ -38,10 +53,44 @@ def pattern_options(pattern: str = "", most_bytes: int = _MOST_BYTES) -> Any:
     # Nobody asks what a group in parentheses has matched, and to know it costs the square of their number for each
     # character.
     options.never_capture = True
-    # What is repeated by number is compiled as often as that, and what may be absent costs the square of how often.
-    is_often = "){" in pattern or sum(map(int, _NUMBERS.findall(pattern))) > _MOST_TIMES
-    options.max_mem = min(most_bytes, _MOST_REPEATED_BYTES) if is_often else most_bytes
+    options.max_mem = most_bytes
     return options
+
+
+def _choices(pattern: str) -> int:
+    """Return how often a pattern has a choice: alternatives, and what may be absent or repeated, multiplied out.
+
+    Where many follow each other, RE2 finds out for each of them what may come next, which takes the square of this
+    number. Above the limit it is not counted to the end.
+    """
+    outside: list[int] = []
+    before = last = 0
+    for token in _TOKEN.finditer(pattern):
+        kind = token.lastgroup
+        if kind == "times":
+            least, most = _times(token)
+            last = last * max(least, 1) + 1 if most is None else last * most + most - least
+        elif kind != "nothing":
+            before, last = before + last, 0
+            if kind == "or":
+                before += 1
+            elif kind == "begin":
+                outside.append(before)
+                before = 0
+            elif kind == "end" and outside:
+                before, last = outside.pop(), before
+        if before + last > MOST_CHOICES:
+            break
+    return before + last
+
+
+def _times(token: re.Match[str]) -> tuple[int, int | None]:
+    if token["least"] is None:
+        return _TIMES[token[0][0]]
+    least = int(token["least"])
+    if token["range"] is None:
+        return least, least
+    return least, int(token["most"]) if token["most"] else None
 
 
 def check_pattern(pattern: str, *, is_compiled: bool = True) -> None:
@@ -54,14 +103,17 @@ def check_pattern(pattern: str, *, is_compiled: bool = True) -> None:
     Raises:
         re2.error: It has too much of something.
     """
+    _check("characters", len(pattern), MOST_CHARACTERS)
     costly = _COSTLY if is_compiled else _CLASSES
-    for what, found, most in (
-        ("characters", len(pattern), MOST_CHARACTERS),
-        ("operators", len(_OPERATORS.findall(pattern)) if is_compiled else 0, MOST_OPERATORS),
-        ("repetitions by number and classes of Unicode", len(costly.findall(pattern)), MOST_COSTLY),
-    ):
-        if found > most:
-            raise re2.error(f"{found} {what}, more than {most}")
+    _check("repetitions by number and classes of Unicode", len(costly.findall(pattern)), MOST_COSTLY)
+    if is_compiled:
+        _check("operators", len(_OPERATORS.findall(pattern)), MOST_OPERATORS)
+        _check("choices", _choices(pattern), MOST_CHOICES)
+
+
+def _check(what: str, found: int, most: int) -> None:
+    if found > most:
+        raise re2.error(f"{found} {what}, more than {most}")
 
 
 def compiled(pattern: str, most_bytes: int = _MOST_BYTES) -> Any:
@@ -75,7 +127,7 @@ def compiled(pattern: str, most_bytes: int = _MOST_BYTES) -> Any:
         re2.error: It is none of RE2's, or has too much of something.
     """
     check_pattern(pattern)
-    found = _compiled(pattern, pattern_options(pattern, most_bytes))
+    found = _compiled(pattern, pattern_options(most_bytes))
     # RE2 remembers these all the same.
     if found.groups > MOST_NAMES:
         raise re2.error(f"{found.groups} named groups, more than {MOST_NAMES}")

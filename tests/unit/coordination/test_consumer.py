@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.coordination import patterns
 from odradek.coordination.errors import RefusedError
 from odradek.coordination.groups.consumer import ConsumerGroup, Kind, target_record
 from odradek.coordination.groups.heartbeat import Heartbeat, Outcome, Steps
@@ -113,6 +114,22 @@ def test_a_target_counts_for_an_interval() -> None:
     room.now_ms += 60_000
     room.settle([one, two])
     assert counts(one, two) == [1, 1]
+
+
+def test_a_pattern_that_is_not_taken_any_more_keeps_the_topics_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, one = Room({"ta": 1, "tb": 2}), Client("a", regex="t.*")
+    room.settle([one])
+    room.resolve()
+    room.settle([one])
+    epoch = room.group.epoch
+    room.topics.put("tc", 1)
+    room.now_ms += 10_001
+    # It has come from a broker without limits, or with others.
+    monkeypatch.setattr(patterns, "MOST_CHOICES", 0)
+    room.settle([one])
+    assert (room.group.epoch, counts(one)) == (epoch, [3])
+    # It is not tried again and again.
+    assert room.beat(one).regexes == frozenset()
 
 
 def test_a_pattern_is_tried_after_the_heartbeat() -> None:

@@ -357,6 +357,8 @@ class Consumers:
             trying, found = matches(regexes, list(topics.image.topics)), None
             while found is None:
                 found = yield from result_of(self._match(partial(_for_a_while, trying)))
+            for regex in (regex for regex, names in found.items() if names is None):
+                _logger.warning("group %s: pattern %.100r is not taken; it keeps the topics it had", group_id, regex)
             matched = found if may_see is None else (yield from _seen(found, may_see))
 
             def steps() -> Steps:
@@ -370,10 +372,13 @@ class Consumers:
             self._resolving.discard(group_id)
 
 
-def _seen(matched: Mapping[str, Iterable[str]], may_see: TopicFilter) -> Work[dict[str, tuple[str, ...]]]:
+def _seen(matched: Mapping[str, Iterable[str] | None], may_see: TopicFilter) -> Work[dict[str, tuple[str, ...] | None]]:
     """Work: return what patterns matched, without the topics that a client may not know of."""
-    seen = {}
+    seen: dict[str, tuple[str, ...] | None] = {}
     for regex, names in matched.items():
+        if names is None:
+            seen[regex] = None
+            continue
         kept = []
         for name in names:
             if may_see(name):

@@ -135,18 +135,19 @@ def regex_error(regex: str) -> str | None:
     return None
 
 
-def matches(regexes: Iterable[str], names: Collection[str]) -> Generator[None, None, dict[str, tuple[str, ...]]]:
-    """Return the topics that each pattern matches as a whole, sorted; a pattern that is not valid matches none.
+def matches(regexes: Iterable[str], names: Collection[str]) -> Generator[None, None, dict[str, tuple[str, ...] | None]]:
+    """Return the topics that each pattern matches as a whole, sorted; None for a pattern that is not taken.
 
-    Pauses after each name: a pattern of nested repetitions takes milliseconds for a long one.
+    Such a one may come from a log that Apache Kafka has written, which has no limits for patterns. Pauses after each
+    name: a pattern of nested repetitions takes milliseconds for a long one.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...] | None] = {}
     for regex in regexes:
         matched = []
         try:
             compiled = compiled_pattern(regex)
         except re2.error:
-            found[regex] = ()
+            found[regex] = None
             continue
         for name in names:
             if compiled.fullmatch(name):
