@@ -414,7 +414,7 @@ def test_a_partition_that_its_broker_cannot_read_hides_no_other(
         partitions = [json.loads(line)["partitions"][0] for line in described.stdout.splitlines()]
         assert [part["log_end_offset"] for part in partitions] == [1, None, 1]
     # However often it was asked for.
-    assert [record.message for record in caplog.records if "b-0 cannot be read" in record.message] == [
+    assert [message for message in caplog.messages if "b-0 cannot be read" in message] == [
         f"b-0 cannot be read: {unreadable}: this is a directory, not a file"
     ]
 
