@@ -23,21 +23,19 @@ _OPERATORS = re.compile(r"[?*+\[\\]")
 _CLASSES = re.compile(r"\\[pP]")
 _COSTLY = re.compile(r"\{|\\[pP]")
 # What RE2 refuses, such as a class without an end, is read to the end of the text: nothing is read twice.
+_NUMBER = "(?: 0 | [1-9][0-9]{0,7} )"
 _TOKEN = re.compile(
-    r"""
-      (?P<nothing> \\Q\\E | \(\?[A-Za-z-]*\) )
-    | (?P<times> (?: [?*+] | \{ (?P<least> NUMBER ) (?P<range> , (?P<most> NUMBER )? )? \} ) \?? )
-    | (?P<begin> \( (?: \?P?<[^>]*>? | \?[A-Za-z-]*:? )? )
-    | (?P<end> \) )
-    | (?P<or> \| )
-    | \\Q .*? (?: \\E | \Z )
-    | \\[pPx]\{[^}]*\}? | \\.
-    | \[ \^? \]? (?: \[:\^?\w+:\] | \\. | [^]\\] )* \]?
-    | [^\\\[()|?*+{]+ | .
-    """.replace("NUMBER", "(?: 0 | [1-9][0-9]{0,7} )"),
+    r"(?P<nothing> \\Q\\E | \(\?[A-Za-z-]*\) )"
+    rf"| (?P<times> (?: [?*+] | \{{ (?P<least> {_NUMBER} ) (?P<range> , (?P<most> {_NUMBER} )? )? \}} ) \?? )"
+    r"| (?P<begin> \( (?: \?P?<[^>]*>? | \?[A-Za-z-]*:? )? )"
+    r"| (?P<end> \) )"
+    r"| (?P<or> \| )"
+    r"| \\Q .*? (?: \\E | \Z )"
+    r"| \\[pPx]\{[^}]*\}? | \\."
+    r"| \[ \^? \]? (?: \[:\^?\w+:\] | \\. | [^]\\] )* \]?"
+    r"| [^\\\[()|?*+{]+ | .",
     re.VERBOSE | re.DOTALL,
 )
-
 _TIMES: dict[str, tuple[int, int | None]] = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 
 
