@@ -177,7 +177,6 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
     assert [layer for layer in drawn[1] if "names" not in layer] == inner
 
 
-@pytest.mark.slow
 def test_drawings_are_indented() -> None:
     """A docstring that is only a drawing after its first line loses its indentation to the formatter."""
     docstring = re.compile(r'^( *)r?"""(.*?)"""', re.MULTILINE | re.DOTALL)
