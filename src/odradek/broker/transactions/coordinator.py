@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -94,7 +95,7 @@ class TransactionCoordinator:
         self._tasks = Tasks(_log_failure)
         self._aborts = Tasks(_log_failure)
         self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._held_up = HeldUp(clock)
+        self._held_up = HeldUp(clock, self._tasks)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -331,47 +332,58 @@ class TransactionCoordinator:
         self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))
 
     async def _write_markers(self, transaction: Transaction, turn: AbstractAsyncContextManager[None]) -> None:
+        partitions = sorted(transaction.metadata.partitions)
         async with turn:
-            cause = await self._completed(transaction)
-        while cause is not None:
-            await self._held_up.turn(cause)
-            async with self._unasked:
-                before, cause = cause, await self._completed(transaction, cause)
-            if cause != before:
-                self._held_up.succeeded(before)
+            is_begun = await self._begin_markers(transaction, partitions, logging.WARNING)
+        if not is_begun:
+            self._held_up.add(self._own(transaction), partial(self._begin_markers, transaction, partitions))
 
-    async def _completed(self, transaction: Transaction, cause: TopicPartition | None = None) -> TopicPartition | None:
-        """Write what is missing of a transaction's end; return a partition that holds it up, or None if it is complete.
+    def _own(self, transaction: Transaction) -> TopicPartition:
+        """Return the partition that has the state of a transaction."""
+        return TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
+
+    async def _begin_markers(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], level: int = logging.DEBUG
+    ) -> bool:
+        """Write markers; what cannot be written now is tried again, each partition by itself.
 
         Args:
             transaction: The transaction.
-            cause: What held it up the time before. Its marker is tried first, and alone: there may be thousands more.
+            partitions: Which of its partitions lack the marker.
+            level: How what waits is logged: only the first attempt is told as a warning.
+
+        Returns:
+            Whether the partition that has the transaction's state can be used; otherwise nothing was done.
         """
-        # Only the first attempt is told as a warning.
-        level = logging.WARNING if cause is None else logging.DEBUG
-        own = TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
+        coordinator_epoch = await self._coordinator_epoch(transaction, level)
+        if coordinator_epoch is None:
+            return False
+        for partition in await self._left(transaction, partitions, coordinator_epoch, level):
+            self._held_up.add(partition, partial(self._is_marked, transaction, partition))
+        return True
+
+    async def _is_marked(self, transaction: Transaction, partition: TopicPartition) -> bool:
+        """Try again to write a marker; return whether it waits for its partition no more."""
+        coordinator_epoch = await self._coordinator_epoch(transaction, logging.DEBUG)
+        if coordinator_epoch is None:
+            self._held_up.add(self._own(transaction), partial(self._begin_markers, transaction, [partition]))
+            return True
+        return not await self._left(transaction, [partition], coordinator_epoch, logging.DEBUG)
+
+    async def _coordinator_epoch(self, transaction: Transaction, level: int) -> int | None:
         try:
-            coordinator_epoch = (await self._topic.partition_of(transaction.transactional_id)).leader_epoch
+            return (await self._topic.partition_of(transaction.transactional_id)).leader_epoch
         except OdradekError as error:
             _logger.log(level, "the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
-            return own
-        left = await self._left(transaction, transaction.metadata.partitions & {cause}, coordinator_epoch, level)
-        if not left:
-            left = await self._left(transaction, sorted(transaction.metadata.partitions), coordinator_epoch, level)
-        if left:
-            return left[0]
-        ended = transaction.metadata.ended(self._now_ms)
-        with suppress(ApiError):
-            await self.states.change(transaction, ended)
             return None
-        # `change` has cleared `pending`; set it again, as the end is still to be written.
-        transaction.pending = ended.state
-        return own
 
     async def _left(
         self, transaction: Transaction, partitions: Collection[TopicPartition], coordinator_epoch: int, level: int
     ) -> list[TopicPartition]:
-        """Write the markers of some of a transaction's partitions; return those that cannot be written now."""
+        """Write the markers of some of a transaction's partitions; return those that cannot be written now.
+
+        If the transaction lacks no other marker, write that it is complete.
+        """
         metadata = transaction.metadata
         marker = Marker(
             metadata.producer_id,
@@ -386,8 +398,21 @@ class TransactionCoordinator:
             _logger.log(
                 level, "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
             )
-        transaction.metadata = metadata.without(written.keys() - left)
+        # Others of its partitions may have been written meanwhile.
+        transaction.metadata = transaction.metadata.without(written.keys() - left)
+        if not transaction.metadata.partitions and not await self._is_complete(transaction):
+            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction))
         return left
+
+    async def _is_complete(self, transaction: Transaction) -> bool:
+        """Write that a transaction is complete; return whether it could be written."""
+        ended = transaction.metadata.ended(self._now_ms)
+        with suppress(ApiError):
+            await self.states.change(transaction, ended)
+            return True
+        # `change` has cleared `pending`; set it again, as the end is still to be written.
+        transaction.pending = ended.state
+        return False
 
     # -- time
 

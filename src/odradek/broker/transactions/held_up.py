@@ -1,68 +1,82 @@
-"""Those that wait until a partition can be written again.
+"""What waits until a partition can be written again, such as the markers of transactions.
 
-    partition    waits: A, B, C       every 500 ms the first tries; A fails -> B, C, A
-                                      B can write -> C and A follow at once
+    partition    waits: A, B, C       after 0.5 s A is tried, fails -> B, C, A, after 1 s more B ... 10 s at most
+                                      one succeeds -> 16 at a time follow at once, until one fails
 
-However many wait for a partition, and however many partitions fail, a try costs little, and each partition has its own.
+Each partition has a worker of its own: however many wait for a partition, and however many partitions fail or hang,
+the others have their turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 
-from odradek.broker.clock import Clock, Timer
+from odradek.broker.clock import Clock
+from odradek.broker.tasks import Tasks
+from odradek.printable import logger
 from odradek.storage.names import TopicPartition
 
-_RETRY_MS = 500
-_MOST_PARTITIONS = 1000
-"""So many partitions have a try in that time. A disk that failed may hold more of them."""
-_LONGEST_MS = 10_000
-_FOLLOWERS = 2
-"""So many follow at once where one has succeeded; when these have, so many follow each of them."""
+_logger = logger(__name__)
+
+_FIRST_MS = 500
+_LONGEST_MS = 8_000
+_MOST_AT_ONCE = 16
+
+Attempt = Callable[[], Awaitable[bool]]
+"""Tries to do what waits; returns whether it waits no more."""
 
 
 class HeldUp:
-    """Gives those that wait for a partition their turns. It belongs to the event loop's thread.
+    """Tries again what waits for a partition. It belongs to the event loop's thread.
 
     Args:
         clock: The time.
+        tasks: Where the workers run; who cancels these ends all waiting.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tasks: Tasks) -> None:
         self._clock = clock
-        self._waiting: dict[TopicPartition, deque[asyncio.Future[None]]] = {}
-        self._timers: dict[TopicPartition, Timer] = {}
+        self._tasks = tasks
+        self._waiting: dict[TopicPartition, deque[Attempt]] = {}
 
-    async def turn(self, partition: TopicPartition) -> None:
-        """Wait until it is one's turn to try to write a partition."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(partition, deque()).append(turn)
-        if partition not in self._timers:
-            self._try_later(partition)
-        await turn
-
-    def succeeded(self, partition: TopicPartition) -> None:
-        """Let others have their turns, as one of them could write the partition."""
-        self._give_turns(partition, _FOLLOWERS)
-
-    def _try_later(self, partition: TopicPartition) -> None:
-        delay_ms = min(_LONGEST_MS, _RETRY_MS * (1 + len(self._timers) // _MOST_PARTITIONS))
-        self._timers[partition] = self._clock.after(delay_ms, lambda: self._try(partition))
-
-    def _try(self, partition: TopicPartition) -> None:
-        del self._timers[partition]
-        self._give_turns(partition, 1)
-        if partition in self._waiting:
-            self._try_later(partition)
-
-    def _give_turns(self, partition: TopicPartition, count: int) -> None:
+    def add(self, partition: TopicPartition, attempt: Attempt) -> None:
+        """Let something wait for a partition, as an attempt has just failed."""
         waiting = self._waiting.get(partition)
-        while waiting and count:
-            turn = waiting.popleft()
-            # One that was cancelled, as the broker stops, is not there any more.
-            if not turn.done():
-                turn.set_result(None)
-                count -= 1
-        if waiting is not None and not waiting:
-            del self._waiting[partition]
+        if waiting is None:
+            self._waiting[partition] = deque([attempt])
+            self._tasks.start(self._work(partition))
+        else:
+            waiting.append(attempt)
+
+    async def _work(self, partition: TopicPartition) -> None:
+        waiting = self._waiting[partition]
+        delay_ms = _FIRST_MS
+        while waiting:
+            await self._clock.sleep(delay_ms)
+            delay_ms = _FIRST_MS if await self._try(waiting) else min(_LONGEST_MS, 2 * delay_ms)
+        del self._waiting[partition]
+
+    async def _try(self, waiting: deque[Attempt]) -> bool:
+        """Try the first, and the others until one fails; return whether one has succeeded."""
+        count = 1
+        while waiting:
+            tried = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+            found = await asyncio.gather(*map(_is_done, tried))
+            waiting.extend(attempt for attempt, is_done in zip(tried, found, strict=True) if not is_done)
+            if not all(found):
+                return count > 1 or any(found)
+            count = _MOST_AT_ONCE
+            # Others have their turn: none of them may have waited for anything.
+            await asyncio.sleep(0)
+        return True
+
+
+async def _is_done(attempt: Attempt) -> bool:
+    try:
+        return await attempt()
+    except Exception:
+        # It is tried again: the others that wait for the partition must not stop with it.
+        _logger.exception("an attempt to write what has waited failed")
+        return False
