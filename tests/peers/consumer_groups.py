@@ -166,7 +166,8 @@ class Room:
     def resolve(self) -> None:
         """Find the topics of the patterns that are due."""
         if self.regexes:
-            found = whole(matches(self.regexes, list(self.topics.counts)))
+            before = {regex: known.topics for regex, known in self.group.regexes.items()}
+            found = whole(matches(self.regexes, list(self.topics.counts), before))
             self.regexes = frozenset()
             self._do(resolve(self.group, found, self.topics, self.topics.version, self.now_ms))
 

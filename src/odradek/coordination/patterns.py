@@ -18,6 +18,7 @@ MOST_OPERATORS = 3_000
 MOST_CHOICES = 3_000
 MOST_COSTLY = 100
 MOST_NAMES = 10
+_CHOICES_OF_CLASS = 30
 _MOST_BYTES = 1 << 20
 _OPERATORS = re.compile(r"[?*+\[\\]")
 _CLASSES = re.compile(r"\\[pP]")
@@ -59,7 +60,7 @@ def _choices(pattern: str) -> int:
     """Return how often a pattern has a choice: alternatives, and what may be absent or repeated, multiplied out.
 
     Where many follow each other, RE2 finds out for each of them what may come next, which takes the square of this
-    number. Above the limit it is not counted to the end.
+    number. A class of Unicode is a choice of many ranges. Above the limit it is not counted to the end.
     """
     outside: list[int] = []
     before = last = 0
@@ -77,6 +78,8 @@ def _choices(pattern: str) -> int:
                 before = 0
             elif kind == "end" and outside:
                 before, last = outside.pop(), before
+            elif kind is None:
+                last = _CHOICES_OF_CLASS * len(_CLASSES.findall(token[0]))
         if before + last > MOST_CHOICES:
             break
     return before + last

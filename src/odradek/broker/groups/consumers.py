@@ -354,11 +354,10 @@ class Consumers:
     def _resolve(self, group_id: str, regexes: frozenset[str], may_see: TopicFilter | None) -> Work[None]:
         try:
             topics, now_ms = self._topics(), self._clock.now_ms()
-            trying, found = matches(regexes, list(topics.image.topics)), None
+            before = {regex: known.topics for regex, known in self._changes.group(group_id).regexes.items()}
+            trying, found = matches(regexes, list(topics.image.topics), before), None
             while found is None:
                 found = yield from result_of(self._match(partial(_for_a_while, trying)))
-            for regex in (regex for regex, names in found.items() if names is None):
-                _logger.warning("group %s: pattern %.100r is not taken; it keeps the topics it had", group_id, regex)
             matched = found if may_see is None else (yield from _seen(found, may_see))
 
             def steps() -> Steps:
@@ -372,13 +371,10 @@ class Consumers:
             self._resolving.discard(group_id)
 
 
-def _seen(matched: Mapping[str, Iterable[str] | None], may_see: TopicFilter) -> Work[dict[str, tuple[str, ...] | None]]:
+def _seen(matched: Mapping[str, Iterable[str]], may_see: TopicFilter) -> Work[dict[str, tuple[str, ...]]]:
     """Work: return what patterns matched, without the topics that a client may not know of."""
-    seen: dict[str, tuple[str, ...] | None] = {}
+    seen = {}
     for regex, names in matched.items():
-        if names is None:
-            seen[regex] = None
-            continue
         kept = []
         for name in names:
             if may_see(name):

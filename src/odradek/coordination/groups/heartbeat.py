@@ -422,17 +422,13 @@ def check_static(member: ConsumerMember | None, member_id: str, instance_id: str
 
 
 def resolve(
-    group: ConsumerGroup,
-    found: Mapping[str, tuple[str, ...] | None],
-    topics: KnownTopics,
-    version: int,
-    found_ms: int,
+    group: ConsumerGroup, found: Mapping[str, tuple[str, ...]], topics: KnownTopics, version: int, found_ms: int
 ) -> Steps:
     """Return what changes when the topics of patterns were found.
 
     Args:
         group: The group.
-        found: The topics of each pattern; None where those that it matched before remain.
+        found: The topics of each pattern.
         topics: The topics that exist.
         version: The version of the topics that the patterns were tried on.
         found_ms: When they were tried.
@@ -440,12 +436,11 @@ def resolve(
     records: list[GroupRecord] = []
     matched = Counter(group.regex_names)
     has_changed = False
-    for regex, matching in found.items():
+    for regex, names in found.items():
         if not group.regex_readers[regex]:
             continue
         known = group.regexes.get(regex)
         before = known.topics if known is not None else ()
-        names = before if matching is None else matching
         if set(before) != set(names):
             has_changed = True
             matched -= Counter(before)

@@ -11,7 +11,7 @@ Source in Kafka: `Utils.computeTopicHash`, `Utils.computeGroupHash`, `TopicRegex
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Generator, Iterable, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Set
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -135,19 +135,27 @@ def regex_error(regex: str) -> str | None:
     return None
 
 
-def matches(regexes: Iterable[str], names: Collection[str]) -> Generator[None, None, dict[str, tuple[str, ...] | None]]:
-    """Return the topics that each pattern matches as a whole, sorted; None for a pattern that is not taken.
+def matches(
+    regexes: Iterable[str], names: Collection[str], before: Mapping[str, Iterable[str]]
+) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+    """Return the topics that each pattern matches as a whole, sorted. Pauses after each name.
 
-    Such a one may come from a log that Apache Kafka has written, which has no limits for patterns. Pauses after each
-    name: a pattern of nested repetitions takes milliseconds for a long one.
+    A pattern that is not taken keeps its topics: it may come from a log that Apache Kafka has written, which has no
+    limits for patterns. One of nested repetitions takes milliseconds for a long name.
+
+    Args:
+        regexes: The patterns.
+        names: The topics that exist.
+        before: What each pattern matched the last time.
     """
-    found: dict[str, tuple[str, ...] | None] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for regex in regexes:
         matched = []
         try:
             compiled = compiled_pattern(regex)
         except re2.error:
-            found[regex] = None
+            kept = set(before.get(regex, ()))
+            found[regex] = tuple(java_sorted([name for name in names if name in kept]))
             continue
         for name in names:
             if compiled.fullmatch(name):
