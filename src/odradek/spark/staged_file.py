@@ -68,6 +68,10 @@ class StagedFile:
                 if self._writer is not None:
                     self._writer.close()
             is_whole = error is None
+        except SinkError:
+            # The first error says what went wrong.
+            if error is None:
+                raise
         finally:
             if not is_whole:
                 with suppress(OSError):
@@ -89,5 +93,5 @@ def staged_rows(path: Path, shared_by: str) -> Iterator[pa.RecordBatch]:
             yield from batches
     except FileNotFoundError as error:
         raise SinkError(f"{path}: the driver does not see what a task staged here: {shared_by}") from error
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise SinkError(f"{path}: what a task staged here cannot be read: {error}") from error

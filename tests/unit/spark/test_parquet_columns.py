@@ -131,6 +131,14 @@ def test_the_types_of_columns_that_folders_are_named_after(held: str, given: Dat
         ("boolean", "1", False),
         ("string", "abc", True),
         ("int", "__HIVE_DEFAULT_PARTITION__", True),
+        ("int", "2147483647", True),
+        ("int", "2147483648", False),
+        ("tinyint", "-128", True),
+        ("tinyint", "5000", False),
+        ("bigint", "9" * 23, False),
+        ("date", "2024-02-30", False),
+        ("date", "0000-01-01", False),
+        ("date", "20240101", False),
     ],
 )
 def test_no_type_is_noted_that_names_of_folders_are_not_of(kind: str, name: str, is_of_it: bool) -> None:

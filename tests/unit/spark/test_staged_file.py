@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,6 +53,18 @@ def test_a_file_that_the_driver_does_not_see_is_named(tmp_path: Path) -> None:
 def test_an_error_of_the_source_is_not_one_of_staging(tmp_path: Path) -> None:
     def broken(file: StagedFile) -> None:
         file.write(ROWS)
+        raise ConnectionResetError("the source")
+
+    with pytest.raises(ConnectionResetError, match="the source"), StagedFile(tmp_path / "0.arrow") as file:
+        broken(file)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_of_two_errors_is_told(tmp_path: Path) -> None:
+    def broken(file: StagedFile) -> None:
+        file.write(ROWS)
+        writer: Any = SimpleNamespace(close=lambda: Path("/dev/full").write_bytes(b"a"))
+        file._writer = writer
         raise ConnectionResetError("the source")
 
     with pytest.raises(ConnectionResetError, match="the source"), StagedFile(tmp_path / "0.arrow") as file:

@@ -96,7 +96,7 @@ class FolderTopicSink(Sink):
         self._id = "-".join(owner)
         self.on_held = spec.on_held
         self._is_by_record = False
-        self._parts_held = 0
+        self._kept: list[TopicPartition] = []
         self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
         self.description = f"{spec.topics} of {spec.path}"
         for topic in (spec.topic, spec.dead_letter_topic):
@@ -146,11 +146,14 @@ class FolderTopicSink(Sink):
         """
         found: dict[TopicPartition, Position] = {}
         stored = load_groups(logs, [self._id]).committed(self._id)
-        self._parts_held = 1 + max((name.partition for name in stored), default=-1)
-        # By topic, which may have been another one: how each part was stamped, in the order of the parts.
-        stamps: dict[str, list[tuple[int, ...] | None]] = {}
+        self._kept = list(stored)
+        # What was kept beside another topic, before the job's settings were changed, counts no more.
+        newest = max(stored, key=lambda name: stored[name].commit_timestamp, default=None)
+        # How each part was stamped.
+        known: list[tuple[int, ...] | None] = []
         for name, committed in sorted(stored.items()):
-            known = stamps.setdefault(name.topic, [])
+            if newest is None or name.topic != newest.topic:
+                continue
             try:
                 kept = json.loads(committed.metadata)
                 stamp = tuple(map(int, kept["parts"])) if "parts" in kept else None
@@ -162,14 +165,14 @@ class FolderTopicSink(Sink):
                     for partition, (offset, topic_id, *letters) in places.items():
                         note = letters[0] if letters else None
                         found[TopicPartition(topic, int(partition))] = Position(offset, topic_id=topic_id, note=note)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise SinkError(
                     f"{self.description}: another program has set the offset of the group {self._id}, so the positions "
                     "that it held are lost: delete the group to start over"
                 ) from error
             check_owner(self.description, self._id, owner, self._owner)
             known.append(stamp)
-        if any(known[0] is not None and known[0][-1:] != (len(known),) for known in stamps.values()):
+        if known and known[0] is not None and known[0][-1:] != (len(known),):
             raise SinkError(
                 f"{self.description}: offsets of the group {self._id} are gone, and with them positions that it held: "
                 "delete the group to start over"
@@ -251,8 +254,6 @@ class FolderTopicSink(Sink):
         topic = self._spec.topic or self._spec.position_topic
         topic_id = logs.topic_id(topic) or ZERO_UUID
         parts = list(_parts_of_positions(places))
-        # One that is left over would say again what was true before.
-        parts += [{} for _ in range(self._parts_held - len(parts))]
         # So that a part that is missing, or was kept at another time, is known.
         of = {"parts": [*producer, len(parts)]} if len(parts) > 1 else {}
         records = []
@@ -263,6 +264,11 @@ class FolderTopicSink(Sink):
             metadata = _json({"owner": self._owner, "positions": part, **of})
             value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
             records.append(encode_offset_commit(OffsetCommitKey(self._id, *under), value))
+        # One that is left over would say again what was true before.
+        now = {TopicPartition(topic, number) for number in range(len(parts))}
+        records += [
+            encode_offset_commit(OffsetCommitKey(self._id, *name), None) for name in self._kept if name not in now
+        ]
         append_group_records(logs, self._id, records, producer=producer)
 
 

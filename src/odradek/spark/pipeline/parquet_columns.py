@@ -38,12 +38,7 @@ _WIDER = {
 """The types that hold every value of a type."""
 _TIMES = (TimestampType, TimestampNTZType, DateType)
 _OF_FOLDERS = (StringType, IntegralType, BooleanType, DateType)
-_NAMES = {
-    **dict.fromkeys(_WHOLE, re.compile(r"-?[0-9]+")),
-    "boolean": re.compile("true|false"),
-    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-}
-"""The names of folders, by the type of the column; any name is a string."""
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name of a folder whose records have null there."""
 _DATE = "date"
@@ -177,8 +172,23 @@ def check_folder_names(types: Mapping[str, str], files: Iterable[str], spec: Par
     for folder in {name.rpartition("/")[0] for name in files}:
         for (column, kind), part in zip(types.items(), folder.split("/"), strict=False):
             value = unquote(part.partition("=")[2])
-            if kind in _NAMES and value != NO_VALUE and _NAMES[kind].fullmatch(value) is None:
+            if value != NO_VALUE and not _is_of_type(value, kind):
                 raise _wrong_type(spec, column, kind, f"and a folder is named {value}")
+
+
+def _is_of_type(name: str, kind: str) -> bool:
+    """Whether Spark reads the name of a folder as a value of a type, and as that which it says."""
+    if kind == "boolean":
+        return name in ("true", "false")
+    if kind == _DATE:
+        try:
+            return dt.date.fromisoformat(name).isoformat() == name
+        except ValueError:
+            return False
+    if kind in _WHOLE:
+        most = 1 << ((8 << _WHOLE.index(kind)) - 1)
+        return _NUMBER.fullmatch(name) is not None and -most <= int(name) < most
+    return True
 
 
 def _wrong_type(spec: ParquetSinkSpec, name: str, found: str, why: str) -> SinkError:
