@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -329,51 +329,57 @@ class TransactionCoordinator:
         """Begin to write the markers of a transaction whose end is decided, and then that it is complete."""
         metadata = transaction.metadata
         transaction.pending = metadata.ended(self._now_ms).state
-        self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))
+        turn = nullcontext() if is_asked else self._unasked
+        self._tasks.start(self._write_markers(transaction, sorted(metadata.partitions), turn, logging.WARNING))
 
-    async def _write_markers(self, transaction: Transaction, turn: AbstractAsyncContextManager[None]) -> None:
-        partitions = sorted(transaction.metadata.partitions)
-        async with turn:
-            is_begun = await self._begin_markers(transaction, partitions, logging.WARNING)
-        if not is_begun:
-            self._held_up.add(self._own(transaction), partial(self._begin_markers, transaction, partitions))
-
-    def _own(self, transaction: Transaction) -> TopicPartition:
-        """Return the partition that has the state of a transaction."""
-        return TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
-
-    async def _begin_markers(
-        self, transaction: Transaction, partitions: Collection[TopicPartition], level: int = logging.DEBUG
-    ) -> bool:
+    async def _write_markers(
+        self,
+        transaction: Transaction,
+        partitions: Collection[TopicPartition],
+        turn: AbstractAsyncContextManager[None],
+        level: int = logging.DEBUG,
+    ) -> None:
         """Write markers; what cannot be written now is tried again, each partition by itself.
 
         Args:
             transaction: The transaction.
             partitions: Which of its partitions lack the marker.
+            turn: When it begins.
             level: How what waits is logged: only the first attempt is told as a warning.
-
-        Returns:
-            Whether the partition that has the transaction's state can be used; otherwise nothing was done.
         """
-        coordinator_epoch = await self._coordinator_epoch(transaction, level)
-        if coordinator_epoch is None:
-            return False
-        for partition in await self._left(transaction, partitions, coordinator_epoch, level):
+        async with turn:
+            coordinator_epoch = await self._coordinator_epoch(transaction, level)
+            if coordinator_epoch is None:
+                self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, partitions))
+                return
+            left = await self._left(transaction, partitions, coordinator_epoch, level)
+        for partition in left:
             self._held_up.add(partition, partial(self._is_marked, transaction, partition))
+
+    def _own(self, transaction: Transaction) -> TopicPartition:
+        """Return the partition that has the state of a transaction."""
+        return TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
+
+    async def _is_begun(self, transaction: Transaction, partitions: Collection[TopicPartition]) -> bool:
+        """Begin to write markers, if the state of the transaction can be used again; return whether it can."""
+        if await self._coordinator_epoch(transaction, logging.DEBUG) is None:
+            return False
+        # Not as a part of this: a partition of its own may hang.
+        self._tasks.start(self._write_markers(transaction, partitions, nullcontext()))
         return True
 
     async def _is_marked(self, transaction: Transaction, partition: TopicPartition) -> bool:
         """Try again to write a marker; return whether it waits for its partition no more."""
         coordinator_epoch = await self._coordinator_epoch(transaction, logging.DEBUG)
         if coordinator_epoch is None:
-            self._held_up.add(self._own(transaction), partial(self._begin_markers, transaction, [partition]))
+            self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, [partition]))
             return True
         return not await self._left(transaction, [partition], coordinator_epoch, logging.DEBUG)
 
     async def _coordinator_epoch(self, transaction: Transaction, level: int) -> int | None:
         try:
             return (await self._topic.partition_of(transaction.transactional_id)).leader_epoch
-        except OdradekError as error:
+        except (OdradekError, OSError) as error:
             _logger.log(level, "the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
             return None
 
@@ -398,8 +404,10 @@ class TransactionCoordinator:
             _logger.log(
                 level, "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
             )
-        # Others of its partitions may have been written meanwhile.
-        transaction.metadata = transaction.metadata.without(written.keys() - left)
+        marked = written.keys() - left
+        if marked:
+            # Others of its partitions may have been written meanwhile.
+            transaction.metadata = transaction.metadata.without(marked)
         if not transaction.metadata.partitions and not await self._is_complete(transaction):
             self._held_up.add(self._own(transaction), partial(self._is_complete, transaction))
         return left
@@ -407,12 +415,14 @@ class TransactionCoordinator:
     async def _is_complete(self, transaction: Transaction) -> bool:
         """Write that a transaction is complete; return whether it could be written."""
         ended = transaction.metadata.ended(self._now_ms)
-        with suppress(ApiError):
+        try:
             await self.states.change(transaction, ended)
-            return True
-        # `change` has cleared `pending`; set it again, as the end is still to be written.
-        transaction.pending = ended.state
-        return False
+        except Exception as error:
+            _log_failure(error)
+            # `change` has cleared `pending`; set it again, as the end is still to be written.
+            transaction.pending = ended.state
+            return False
+        return True
 
     # -- time
 

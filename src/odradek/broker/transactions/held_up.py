@@ -40,6 +40,7 @@ class HeldUp:
         self._clock = clock
         self._tasks = tasks
         self._waiting: dict[TopicPartition, deque[Attempt]] = {}
+        self._turn = asyncio.Lock()
 
     def add(self, partition: TopicPartition, attempt: Attempt) -> None:
         """Let something wait for a partition, as an attempt has just failed."""
@@ -55,6 +56,9 @@ class HeldUp:
         delay_ms = _FIRST_MS
         while waiting:
             await self._clock.sleep(delay_ms)
+            # Where a disk fails, thousands begin to wait in one moment; one of them is tried in a turn of the loop.
+            async with self._turn:
+                await asyncio.sleep(0)
             delay_ms = _FIRST_MS if await self._try(waiting) else min(_LONGEST_MS, 2 * delay_ms)
         del self._waiting[partition]
 
