@@ -156,6 +156,7 @@ def matches(
         except re2.error:
             kept = set(before.get(regex, ()))
             found[regex] = tuple(java_sorted([name for name in names if name in kept]))
+            yield
             continue
         for name in names:
             if compiled.fullmatch(name):
