@@ -177,6 +177,11 @@ class GroupStates:
         found = [one for offsets in self._offsets for one in offsets.of(group_id).items()]
         return {partition: offset.value for partition, offset in sorted(found)}
 
+    def last_committed(self, group_id: str) -> TopicPartition | None:
+        """Return the partition whose offset a group committed last, by the log; None without any."""
+        found = {name: one.record_offset for offsets in self._offsets for name, one in offsets.of(group_id).items()}
+        return max(found, key=found.__getitem__, default=None)
+
     def offsets_of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, TopicPartition]]:
         """Yield groups and partitions of some topics that they have an offset of, pending ones too."""
         for offsets in self._offsets:

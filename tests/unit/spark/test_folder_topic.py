@@ -19,7 +19,7 @@ from odradek.inspection.groups import load_groups
 from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
 from odradek.offsets.store import Position
 from odradek.places.folder_transaction import FolderTransaction
-from odradek.places.group_log import append_group_records, state_partition
+from odradek.places.group_log import append_group_records, group_partition, state_partition
 from odradek.records.append.validator import AppendOrigin
 from odradek.spark.pipeline import folder_topic
 from odradek.spark.pipeline.folder_topic import FolderTopicSink, _parsed, _StageTask
@@ -259,13 +259,13 @@ def test_the_positions_of_thousands_of_partitions_are_kept(folder: Path) -> None
     forwarder.sink.replay(many)
     forwarder.write(OffsetRange(SOURCE, 3, 4))
     assert forwarder.sink.held([SOURCE, *many]) == {**forwarder.sink.held([SOURCE]), **many}
-    # Where there are fewer parts, none of the old ones is left.
+    # Where there are fewer parts, none of the old ones holds what is not true any more.
     again = {name: Position(1) for name in many}
     forwarder.sink.replay(again)
     assert forwarder.sink.held(again) == again
     with odradek.open(folder, mode="r") as logs:
         stored = load_groups(logs, ["job-copy"]).committed("job-copy")
-    assert (len(stored), max(len(one.metadata) for one in stored.values()) < 1 << 15) == (2, True)
+    assert (len(stored), max(len(one.metadata) for one in stored.values()) < 1 << 15) == (4, True)
     assert forwarder.values()[0] == numbers(0, 1, 2, 3)
 
 
@@ -299,14 +299,38 @@ def test_positions_move_with_the_topic_of_a_job(folder: Path) -> None:
     assert (forwarder.values()[0], forwarder.values("other")[0]) == (numbers(3, 4), numbers(0, 1, 2))
     forwarder.sink.replay({SOURCE: Position(1)})
     assert forwarder.sink.held([SOURCE]) == {SOURCE: Position(1)}
+    # The version before takes them together.
     with odradek.open(folder, mode="r") as logs:
-        assert list(load_groups(logs, ["job-copy"]).committed("job-copy")) == [("copy", 0)]
+        stored = load_groups(logs, ["job-copy"]).committed("job-copy")
+    assert [list(json.loads(one.metadata)["positions"]) for one in stored.values()] == [["orders"], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("topic", ["copy", "other"])
+def test_positions_that_are_aborted_count_for_nothing(folder: Path, topic: str, is_committed: bool) -> None:
+    """Also those of another topic, and parts that are left over."""
+    topic_id = str(uuid.uuid4())
+    before = {TopicPartition("wide", number): Position(number, topic_id=topic_id) for number in range(2_000)}
+    forwarder = Forwarder(folder, topic="other", on_held="replay")
+    forwarder.sink.replay(before)
+    after = Forwarder(folder, topic=topic, on_held="replay").sink
+    new = {TopicPartition("wide", number): Position(1) for number in range(2)}
+    with odradek.open(folder) as logs:
+        held = after._held(logs)
+        transaction = FolderTransaction(logs, "job-copy")
+        transaction.begin([group_partition(logs, "job-copy")])
+        after._keep(logs, new, transaction.producer)
+        transaction.end(committed=is_committed)
+    assert held == before
+    with odradek.open(folder, mode="r") as logs:
+        assert Forwarder(folder, topic=topic).sink._held(logs) == (new if is_committed else before)
 
 
 @pytest.mark.slow
 def test_the_newest_of_the_positions_that_earlier_versions_kept_beside_several_topics_count(folder: Path) -> None:
     with odradek.open(folder) as logs:
-        for topic, offset, at_ms in (("copy", 5, 2), ("other", 3, 1)):
+        for topic, offset, at_ms in (("other", 3, 2), ("copy", 5, 1)):
             kept = json.dumps({"owner": ["job", "copy"], "positions": {"orders": {"0": [offset, None]}}})
             value = OffsetCommitValue(1, kept, at_ms)
             record = encode_offset_commit(OffsetCommitKey("job-copy", topic, 0), value)

@@ -96,7 +96,7 @@ class FolderTopicSink(Sink):
         self._id = "-".join(owner)
         self.on_held = spec.on_held
         self._is_by_record = False
-        self._kept: list[TopicPartition] = []
+        self._beside: dict[TopicPartition, str] = {}
         self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
         self.description = f"{spec.topics} of {spec.path}"
         for topic in (spec.topic, spec.dead_letter_topic):
@@ -145,10 +145,10 @@ class FolderTopicSink(Sink):
             SinkError: The positions are another job's, or another program has set the offset.
         """
         found: dict[TopicPartition, Position] = {}
-        stored = load_groups(logs, [self._id]).committed(self._id)
-        self._kept = list(stored)
+        groups = load_groups(logs, [self._id])
+        stored, newest = groups.committed(self._id), groups.last_committed(self._id)
+        self._beside = {name: committed.metadata for name, committed in stored.items()}
         # What was kept beside another topic, before the job's settings were changed, counts no more.
-        newest = max(stored, key=lambda name: stored[name].commit_timestamp, default=None)
         # How each part was stamped.
         known: list[tuple[int, ...] | None] = []
         for name, committed in sorted(stored.items()):
@@ -252,23 +252,25 @@ class FolderTopicSink(Sink):
     ) -> None:
         """Make positions a part of a transaction."""
         topic = self._spec.topic or self._spec.position_topic
-        topic_id = logs.topic_id(topic) or ZERO_UUID
         parts = list(_parts_of_positions(places))
+        # What is left over would say again what was true before. It is not removed, but emptied: that an offset is
+        # removed counts at once, even if the transaction is aborted.
+        beside = [name.partition for name in self._beside if name.topic == topic]
+        parts += [{} for _ in range(1 + max(beside, default=-1) - len(parts))]
+        nothing = _json({"owner": self._owner, "positions": {}})
+        kept = {name: nothing for name, held in self._beside.items() if name.topic != topic and held != nothing}
         # So that a part that is missing, or was kept at another time, is known.
         of = {"parts": [*producer, len(parts)]} if len(parts) > 1 else {}
-        records = []
+        # The topic that counts comes last.
         for number, part in enumerate(parts):
-            under = TopicPartition(topic, number)
+            kept[TopicPartition(topic, number)] = _json({"owner": self._owner, "positions": part, **of})
+        records = []
+        for under, metadata in kept.items():
             # So tools show no lag of the group: the marker that ends the transaction takes an offset.
             end_offset = logs[under].log_end_offset + 1 if under in logs else 0
-            metadata = _json({"owner": self._owner, "positions": part, **of})
+            topic_id = logs.topic_id(under.topic) or ZERO_UUID
             value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
             records.append(encode_offset_commit(OffsetCommitKey(self._id, *under), value))
-        # One that is left over would say again what was true before.
-        now = {TopicPartition(topic, number) for number in range(len(parts))}
-        records += [
-            encode_offset_commit(OffsetCommitKey(self._id, *name), None) for name in self._kept if name not in now
-        ]
         append_group_records(logs, self._id, records, producer=producer)
 
 
