@@ -469,7 +469,7 @@ def _mutants() -> Iterator[Mutant]:
 _COORDINATOR = "broker.transactions.coordinator:TransactionCoordinator."
 MARKERS_ARE_NOT_WRITTEN = Edit(
     f"{_COORDINATOR}_complete",
-    "self._tasks.start(self._write_markers(transaction, nullcontext() if is_asked else self._unasked))",
+    "self._tasks.start(self._write_markers(transaction, sorted(metadata.partitions), turn, logging.WARNING))",
     "pass",
 )
 MUTANTS = [
