@@ -133,9 +133,21 @@ def test_sinks_that_would_take_each_others_records_for_their_own_are_refused(tmp
         (replace(topic, on_invalid="drop"), "on_invalid: error, skip or dead-letter, not 'drop'"),
         (replace(topic, on_invalid="dead-letter"), "dead_letter_topic: a topic for on_invalid"),
         (replace(topic, dead_letter_topic="bad"), "dead_letter_topic: a topic for on_invalid"),
+        (replace(topic, on_invalid="dead-letter", dead_letter_topic="copy"), "the letters need a topic of their own"),
+        (replace(topic, topic="a b"), "sink.0..topic: a topic's name consists of"),
+        (
+            replace(topic, topic=None, topic_column="to", position_topic="a/b"),
+            "position_topic: a topic's name consists",
+        ),
     ):
         with pytest.raises(JobError, match=message):
             Job(source, store, (wrong,), name="words")
+    letters = replace(topic, topic="letters", transactional_id="words-dead-letters")
+    given: dict[str, Any] = {"on_invalid": "dead-letter", "dead_letters": letters}
+    with pytest.raises(JobError, match="two sinks forward under the transactional id 'words-dead-letters'"):
+        Job(source, store, (replace(topic, transactional_id="words-dead-letters"),), name="words", **given)
+    with pytest.raises(JobError, match="name: a name of characters that can be printed"):
+        Job(source, store, (topic,), name="wo\0rds")
     other = replace(topic, transactional_id="words-copy-2")
     assert Job(source, store, (topic, other), name="words").transactional_id(other) == "words-copy-2"
     parquet = ParquetSinkSpec(tmp_path / "out", "records")

@@ -57,7 +57,7 @@ from odradek.spark.pipeline.sink_specs import (
 )
 from odradek.spark.pipeline.state_spec import WATERMARK_KEY, StateSpec
 from odradek.spark.pipeline.value_format import RECORDS_VIEW, ValueFormat
-from odradek.storage.names import is_internal
+from odradek.storage.names import invalid_topic_name_reason, is_internal
 
 _PORTS = {"kafka": "9092", "redis": "6379", "zookeeper": "2181"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -123,6 +123,8 @@ class Job:
             raise JobError("a job without a sink does nothing", "sink")
         if not self.name:
             raise JobError("a name that is not empty", "name")
+        if not self.name.isprintable():
+            raise JobError("a name of characters that can be printed", "name")
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
             told = f"earliest, latest, none or a time in ms, not {self.reset!r}{today(self.reset)}"
             raise JobError(told, "offsets.reset")
@@ -181,7 +183,7 @@ class Job:
 
     def _check_identities(self) -> None:
         """Refuse sinks that would mistake each other's records for their own."""
-        ids: set[str] = set()
+        ids = set() if self.dead_letters is None else {self.transactional_id(self.dead_letters)}
         paths: list[Path | FolderUri] = []
         functions: set[FunctionName] = set()
         for sink in self.sinks:
@@ -506,10 +508,19 @@ def _is_taken(name: str, views: set[str]) -> bool:
 
 
 def _check_topics(sink: TopicSinkSpec, key: str) -> None:
-    """Refuse a sink that would write records or letters to an internal topic."""
-    for option, topic in (("topic", sink.topic), ("dead_letter_topic", sink.dead_letter_topic)):
-        if topic is not None and is_internal(topic):
+    """Refuse topics that cannot be, internal ones, and letters among the records that they are about."""
+    for option, topic in (
+        ("topic", sink.topic),
+        ("dead_letter_topic", sink.dead_letter_topic),
+        ("position_topic", sink.position_topic),
+    ):
+        reason = None if topic is None else invalid_topic_name_reason(topic)
+        if reason is not None:
+            raise JobError(reason, f"{key}.{option}")
+        if topic is not None and is_internal(topic) and option != "position_topic":
             raise JobError(f"{topic} {IS_INTERNAL}", f"{key}.{option}")
+    if sink.topic is not None and sink.topic == sink.dead_letter_topic:
+        raise JobError("the letters need a topic of their own", f"{key}.dead_letter_topic")
 
 
 def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
