@@ -81,6 +81,7 @@ def test_a_broker_imports_what_it_works_with_when_it_is_needed() -> None:
     assert not found & {
         "odradek.broker.api.k00_produce",
         "odradek.broker.groups.coordinator",
+        "odradek.broker.newer_messages",
         "odradek.broker.partitions",
         "odradek.broker.sasl",
         "odradek.broker.transactions.coordinator",

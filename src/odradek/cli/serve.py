@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 _LEVELS = ("debug", "info", "warning", "error")
+_LOAD_AFTER_S = 0.5
 
 
 @click.command("serve")
@@ -109,8 +110,11 @@ def _companion(control: tuple[str, int] | None, server: Server) -> AbstractConte
 
     # Modules and what the broker has loaded are never freed: without them a full collection is 15 to 20 ms shorter.
     gc.freeze()
-    # The first clients need not wait for the imports: up to a quarter of a second for one from a slow disk.
-    Thread(target=load_apis, name="odradek-apis", daemon=True).start()
+    # Later clients need not wait for imports: up to a quarter of a second for one from a slow disk. Those that connect at
+    # once wait for what they ask for alone.
+    loading = Timer(_LOAD_AFTER_S, load_apis)
+    loading.daemon = True
+    loading.start()
     return nullcontext() if control is None else _controlled(control, server)
 
 
