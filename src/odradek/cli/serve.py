@@ -110,8 +110,8 @@ def _companion(control: tuple[str, int] | None, server: Server) -> AbstractConte
 
     # Modules and what the broker has loaded are never freed: without them a full collection is 15 to 20 ms shorter.
     gc.freeze()
-    # Later clients need not wait for imports: up to a quarter of a second for one from a slow disk. Those that connect at
-    # once wait for what they ask for alone.
+    # Later clients need not wait for imports: up to a quarter of a second for one from a slow disk. Who connects at
+    # once waits only for what it asks for.
     loading = Timer(_LOAD_AFTER_S, load_apis)
     loading.daemon = True
     loading.start()

@@ -242,7 +242,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(running: BrokerThread, mak
     advance(running, 899)
     assert producer.describe().state == "Ongoing"
     advance(running, 12)
-    assert producer.until_idle() == "CompleteAbort"
+    eventually(lambda: producer.describe().state == "CompleteAbort")
     assert committed(running) == []
     assert producer.produce(0, b"b") == INVALID_PRODUCER_EPOCH
     assert producer.end(True, keep=True) == (PRODUCER_FENCED if version == 1 else INVALID_TXN_STATE)
@@ -446,6 +446,28 @@ def test_a_partition_whose_disk_hangs_holds_up_no_other(
         advance(running, 8)
     eventually(lambda: hanging and other.describe().partitions == (("events", 0),))
     assert committed(running, 1) == [b"b"]
+
+
+@pytest.mark.slow
+def test_a_partition_whose_disk_hangs_holds_up_no_other_transaction_that_takes_too_long(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ongoing(make, 40)
+    other = make("other")
+    other.init(timeout_ms=900_000)
+    assert other.add(1) == [0]
+    other.produce(1, b"b")
+    write, hanging = Markers.write, list[int]()
+
+    async def writing(self: Markers, partitions: Any, marker: Any) -> Any:
+        if list(partitions) == [("events", 0)]:
+            hanging.append(marker.producer_id)
+            await asyncio.Event().wait()
+        return await write(self, partitions, marker)
+
+    monkeypatch.setattr(Markers, "write", writing)
+    advance(running, 912)
+    eventually(lambda: hanging and other.describe().state == "CompleteAbort")
 
 
 def test_a_deleted_topic_holds_nothing_up(running: BrokerThread, make: Make) -> None:
@@ -679,7 +701,7 @@ def test_a_restart_keeps_every_state(tmp_path: Path) -> None:
         assert after == before
         advance(running, 100)
         producer = TransactionalProducer(client, "Ongoing", 2, "events", None)
-        assert producer.until_idle() == "CompleteAbort"
+        eventually(lambda: producer.describe().state == "CompleteAbort")
 
 
 def images(
@@ -747,7 +769,7 @@ def check_image(image: Path, version: int, commits: int) -> None:
         wait_for(lambda: not running.broker.transactions.states.is_loading, 10, "the states")
         producer = TransactionalProducer(client, "t", version, "events", None)
         advance(running, 100)
-        producer.until_idle()
+        eventually(lambda: producer.describe().state not in ("Ongoing", "PrepareCommit", "PrepareAbort"))
         visible = committed(running)
         assert visible == committed(running, 1)
         assert visible in ([], [b"a"], [b"a", b"c"])

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,8 +51,6 @@ _T = TypeVar("_T")
 
 _logger = logger(__name__)
 
-_MOST_AT_ONCE = 16
-"""So many transactions that nobody asks to end are ended at once: thousands may time out in one moment."""
 _GIVEN_UP = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -93,8 +90,7 @@ class TransactionCoordinator:
         self._config = config
         self.states = TransactionStates(topic, clock)
         self._tasks = Tasks(_log_failure)
-        self._aborts = Tasks(_log_failure)
-        self._unasked = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._aborting: set[str] = set()
         self._held_up = HeldUp(clock, self._tasks)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
@@ -112,7 +108,6 @@ class TransactionCoordinator:
             if timer is not None:
                 timer.cancel()
         self._tasks.cancel()
-        self._aborts.cancel()
 
     def _as_a_whole(self, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
         """Run an action to its end, even if nobody waits for it any more."""
@@ -286,7 +281,7 @@ class TransactionCoordinator:
     async def _decide(
         self, transaction: Transaction, *, commit: bool, client_version: int, is_asked: bool = True
     ) -> ProducerIdAndEpoch:
-        """Write the decision, and have the transaction completed; where no client has asked, one of some at once."""
+        """Write the decision, and have the transaction completed."""
         next_producer_id = NO_PRODUCER_ID
         if client_version >= EPOCH_BUMPS and is_last_epoch(transaction.metadata.producer_epoch):
             next_producer_id = await self._next_producer_id(transaction)
@@ -326,35 +321,41 @@ class TransactionCoordinator:
                 self._complete(transaction, is_asked=False)
 
     def _complete(self, transaction: Transaction, *, is_asked: bool) -> None:
-        """Begin to write the markers of a transaction whose end is decided, and then that it is complete."""
+        """Begin to write the markers of a transaction whose end is decided, and then that it is complete.
+
+        Args:
+            transaction: The transaction.
+            is_asked: Whether a client has asked. Of the others thousands may have to end in one moment, so they line
+                up at their partitions, of which some may hang.
+        """
         metadata = transaction.metadata
         transaction.pending = metadata.ended(self._now_ms).state
-        turn = nullcontext() if is_asked else self._unasked
-        self._tasks.start(self._write_markers(transaction, sorted(metadata.partitions), turn, logging.WARNING))
+        partitions = sorted(metadata.partitions)
+        if is_asked:
+            self._tasks.start(self._write_markers(transaction, partitions, logging.WARNING))
+            return
+        if not partitions:
+            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction), is_tried=False)
+        for partition in partitions:
+            attempt = partial(self._is_marked, transaction, partition, iter([logging.WARNING]))
+            self._held_up.add(partition, attempt, is_tried=False)
 
     async def _write_markers(
-        self,
-        transaction: Transaction,
-        partitions: Collection[TopicPartition],
-        turn: AbstractAsyncContextManager[None],
-        level: int = logging.DEBUG,
+        self, transaction: Transaction, partitions: Collection[TopicPartition], level: int = logging.DEBUG
     ) -> None:
         """Write markers; what cannot be written now is tried again, each partition by itself.
 
         Args:
             transaction: The transaction.
             partitions: Which of its partitions lack the marker.
-            turn: When it begins.
             level: How what waits is logged: only the first attempt is told as a warning.
         """
-        async with turn:
-            coordinator_epoch = await self._coordinator_epoch(transaction, level)
-            if coordinator_epoch is None:
-                self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, partitions))
-                return
-            left = await self._left(transaction, partitions, coordinator_epoch, level)
-        for partition in left:
-            self._held_up.add(partition, partial(self._is_marked, transaction, partition))
+        coordinator_epoch = await self._coordinator_epoch(transaction, level)
+        if coordinator_epoch is None:
+            self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, partitions))
+            return
+        for partition in await self._left(transaction, partitions, coordinator_epoch, level):
+            self._held_up.add(partition, partial(self._is_marked, transaction, partition, iter(())))
 
     def _own(self, transaction: Transaction) -> TopicPartition:
         """Return the partition that has the state of a transaction."""
@@ -365,16 +366,23 @@ class TransactionCoordinator:
         if await self._coordinator_epoch(transaction, logging.DEBUG) is None:
             return False
         # Not as a part of this: a partition of its own may hang.
-        self._tasks.start(self._write_markers(transaction, partitions, nullcontext()))
+        self._tasks.start(self._write_markers(transaction, partitions))
         return True
 
-    async def _is_marked(self, transaction: Transaction, partition: TopicPartition) -> bool:
-        """Try again to write a marker; return whether it waits for its partition no more."""
-        coordinator_epoch = await self._coordinator_epoch(transaction, logging.DEBUG)
+    async def _is_marked(self, transaction: Transaction, partition: TopicPartition, levels: Iterator[int]) -> bool:
+        """Try to write a marker; return whether it waits for its partition no more.
+
+        Args:
+            transaction: The transaction.
+            partition: The partition.
+            levels: How failures of this attempt and of the next ones are logged; after its end, as debugging.
+        """
+        level = next(levels, logging.DEBUG)
+        coordinator_epoch = await self._coordinator_epoch(transaction, level)
         if coordinator_epoch is None:
             self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, [partition]))
             return True
-        return not await self._left(transaction, [partition], coordinator_epoch, logging.DEBUG)
+        return not await self._left(transaction, [partition], coordinator_epoch, level)
 
     async def _coordinator_epoch(self, transaction: Transaction, level: int) -> int | None:
         try:
@@ -434,21 +442,27 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self) -> None:
         now = self._now_ms
-        # On a slow disk the round before this one may take longer: those that are in it are not to be in two.
-        is_busy = bool(self._aborts)
         for transaction in self.states:
             if transaction.metadata.state is not TransactionState.ONGOING:
                 continue
             self._abort_later()
-            if transaction.metadata.has_timed_out(now) and not is_busy:
-                self._aborts.start(self._abort(transaction))
+            # On a slow disk the round before this one may take longer: one that is in it is not to be in two.
+            if transaction.metadata.has_timed_out(now) and transaction.transactional_id not in self._aborting:
+                self._aborting.add(transaction.transactional_id)
+                self._held_up.add(self._own(transaction), partial(self._is_aborted, transaction), is_tried=False)
 
-    async def _abort(self, transaction: Transaction) -> None:
-        async with self._unasked:
-            # It may have ended before its turn.
-            if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
-                _logger.info("the transaction of %r has timed out", transaction.transactional_id)
+    async def _is_aborted(self, transaction: Transaction) -> bool:
+        """Decide to abort a transaction that takes too long; return whether it could be written."""
+        # It may have ended before its turn.
+        if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
+            _logger.info("the transaction of %r has timed out", transaction.transactional_id)
+            try:
                 await self._fence(transaction, is_asked=False)
+            except Exception as error:
+                _log_failure(error)
+                return False
+        self._aborting.remove(transaction.transactional_id)
+        return True
 
     def _forget_later(self) -> None:
         """Look for transactional ids that were not used for long, at intervals, once there is one."""

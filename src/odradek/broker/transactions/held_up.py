@@ -1,6 +1,6 @@
-"""What waits until a partition can be written again, such as the markers of transactions.
+"""What waits until a partition can be written, such as the markers of transactions.
 
-    partition    waits: A, B, C       after 0.5 s A is tried, fails -> B, C, A, after 1 s more B ... 10 s at most
+    partition    waits: A, B, C       after 0.5 s A is tried, fails -> B, C, A, after 1 s more B ... 8 s at most
                                       one succeeds -> 16 at a time follow at once, until one fails
 
 Each partition has a worker of its own: however many wait for a partition, and however many partitions fail or hang,
@@ -42,38 +42,48 @@ class HeldUp:
         self._waiting: dict[TopicPartition, deque[Attempt]] = {}
         self._turn = asyncio.Lock()
 
-    def add(self, partition: TopicPartition, attempt: Attempt) -> None:
-        """Let something wait for a partition, as an attempt has just failed."""
+    def add(self, partition: TopicPartition, attempt: Attempt, *, is_tried: bool = True) -> None:
+        """Let something wait for a partition.
+
+        Args:
+            partition: The partition.
+            attempt: What waits.
+            is_tried: Whether an attempt has just failed. Else it is made at once, unless others wait already.
+        """
         waiting = self._waiting.get(partition)
         if waiting is None:
             self._waiting[partition] = deque([attempt])
-            self._tasks.start(self._work(partition))
+            self._tasks.start(self._work(partition, _FIRST_MS if is_tried else 0))
         else:
             waiting.append(attempt)
 
-    async def _work(self, partition: TopicPartition) -> None:
+    async def _work(self, partition: TopicPartition, delay_ms: int) -> None:
         waiting = self._waiting[partition]
-        delay_ms = _FIRST_MS
         while waiting:
-            await self._clock.sleep(delay_ms)
-            # Where a disk fails, thousands begin to wait in one moment; one of them is tried in a turn of the loop.
-            async with self._turn:
-                await asyncio.sleep(0)
-            delay_ms = _FIRST_MS if await self._try(waiting) else min(_LONGEST_MS, 2 * delay_ms)
+            if delay_ms:
+                await self._clock.sleep(delay_ms)
+            await self._have_turn()
+            delay_ms = _FIRST_MS if await self._try(waiting) else min(_LONGEST_MS, max(_FIRST_MS, 2 * delay_ms))
         del self._waiting[partition]
+
+    async def _have_turn(self) -> None:
+        """Wait until no other partition has this turn of the loop: thousands may begin to wait in one moment."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     async def _try(self, waiting: deque[Attempt]) -> bool:
         """Try the first, and the others until one fails; return whether one has succeeded."""
-        count = 1
+        first = waiting.popleft()
+        if not await _is_done(first):
+            waiting.append(first)
+            return False
         while waiting:
-            tried = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+            await self._have_turn()
+            tried = [waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(waiting)))]
             found = await asyncio.gather(*map(_is_done, tried))
             waiting.extend(attempt for attempt, is_done in zip(tried, found, strict=True) if not is_done)
             if not all(found):
-                return count > 1 or any(found)
-            count = _MOST_AT_ONCE
-            # Others have their turn: none of them may have waited for anything.
-            await asyncio.sleep(0)
+                break
         return True
 
 
