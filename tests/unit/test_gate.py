@@ -349,6 +349,15 @@ def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_script_says_what_failed_beside_another_stage(clone: Path) -> None:
+    (clone / "Makefile").write_text("spark lint:\n\t@true\ndocs:\n\t@echo no such name; exit 3\n")
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
+    lines = ended.stdout.splitlines()
+    assert (ended.returncode, lines[0], lines[-1]) == (1, "no such name", "red: 0 passed, 1 failed, 0 skipped")
+    assert "RED make docs: ended with 1" in lines
+
+
+@pytest.mark.slow
 def test_the_script_says_why_a_program_cannot_be_installed(clone: Path) -> None:
     (clone / "Makefile").write_text(GREEN)
     (clone / ".ci/install-peers").write_text("#!/bin/sh\necho no such package >&2\nexit 1\n")
