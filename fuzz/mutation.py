@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from odradek.errors import FormatError
 from odradek.records import scan_batches
 from odradek.records.compression import Codec, Decompressor, compress
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.payload import records_section
 
 MAX_INPUT = 64 << 10

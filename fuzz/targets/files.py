@@ -11,7 +11,7 @@ from pathlib import Path
 from decoders import words
 from mutation import mutate_bytes
 from odradek.errors import FormatError
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.storage.formats import metadata_snapshot as snapshot
 from odradek.storage.formats.checkpoints import (
     format_leader_epochs,

@@ -19,7 +19,7 @@ from odradek.cli.app import main
 from odradek.columnar.decode import decode_slices
 from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.read_ahead import _Partition
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.timestamps import FIRST_MS, LAST_MS
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.log_slice import LogSlice

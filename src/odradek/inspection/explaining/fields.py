@@ -23,7 +23,7 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Decompressor
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.header import (
     CODEC_MASK,
     CONTROL_FLAG,

@@ -11,19 +11,17 @@ MemoryRecords.filterTo, Cleaner.cleanInto.
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 from cython.cimports.odradek.records.kernels import wire
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 from cython.cimports.odradek.records.kernels.offset_map import HashedRecord, OffsetMap, parse_record
 from cython.cimports.odradek.records.kernels.segment_output import GrowingBytes, SegmentOutput, reserve
 from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale
 
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 Room = cython.typedef(cython.pointer(uint8_t))
@@ -313,7 +311,7 @@ class BatchFilter(SegmentOutput):
             at = self._output.data + self._output.used
             attributes = self._info.attributes & _KEPT_FLAGS
             self._write_header(at, wire.V2_HEADER, attributes, -1, max_timestamp, 0)
-            wire.write_checksum(at, wire.V2_HEADER, cython.cast(wire.crc32c_function, _crc32c_address))
+            wire.write_checksum(at, wire.V2_HEADER, crc32c_of)
             return self._emitted(wire.V2_HEADER, self._info.last_offset, max_timestamp)
         self.records_kept += kept
         needs_horizon = (
@@ -340,7 +338,7 @@ class BatchFilter(SegmentOutput):
         if size < 0:
             return wire.NO_MEMORY
         at = self._output.data + self._output.used
-        wire.write_checksum(at, size, cython.cast(wire.crc32c_function, _crc32c_address))
+        wire.write_checksum(at, size, crc32c_of)
         return self._emitted(size, self._info.last_offset, self._rebuilt_max_timestamp)
 
     # -- many --------------------------------------------------------------------------------------------------------
@@ -349,8 +347,8 @@ class BatchFilter(SegmentOutput):
     @cython.nogil
     @cython.exceptval(check=False)
     def _run(self, base: Bytes, position: int64_t, end: int64_t, max_output: int64_t) -> wire.Status:
-        crc32c: wire.crc32c_function = cython.cast(wire.crc32c_function, _crc32c_address)
-        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address)
+        crc32c: wire.checksum_function = crc32c_of
+        crc32: wire.checksum_function = crc32_of
         status: wire.Status = wire.OK
         info: wire.BatchInfo
         while True:

@@ -2,7 +2,7 @@
 # The table of headers, for the kernel that decodes what it lists.
 
 from libc.stdint cimport int64_t, uint8_t
-from odradek.records.kernels.wire cimport BatchInfo, crc32_function, crc32c_function
+from odradek.records.kernels.wire cimport BatchInfo, checksum_function
 
 cdef class BatchTable:
     cdef BatchInfo* _rows
@@ -18,8 +18,8 @@ cdef class BatchTable:
         int64_t position,
         int64_t end,
         Py_ssize_t limit,
-        crc32c_function crc32c,
-        crc32_function crc32,
+        checksum_function crc32c,
+        checksum_function crc32,
         bint transactional,
     ) noexcept nogil
     cdef bint _add(self, BatchInfo* info) noexcept nogil

@@ -8,15 +8,13 @@ Source in Kafka: `FileLogInputStream`, `DefaultRecordBatch`, `AbstractLegacyReco
 
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.odradek.records.kernels import wire
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 
 @cython.final
@@ -145,8 +143,8 @@ class BatchTable:
         position: int64_t,
         end: int64_t,
         limit: cython.Py_ssize_t,
-        crc32c: wire.crc32c_function,
-        crc32: wire.crc32_function,
+        crc32c: wire.checksum_function,
+        crc32: wire.checksum_function,
         transactional: cython.bint,
     ) -> cython.int:
         status: wire.Status = wire.OK
@@ -200,11 +198,11 @@ def walk_batches(
     base: cython.pointer(cython.const[uint8_t]) = cython.NULL
     if data.shape[0] > 0:
         base = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0]))
-    crc32c: wire.crc32c_function = cython.NULL
-    crc32: wire.crc32_function = cython.NULL
+    crc32c: wire.checksum_function = cython.NULL
+    crc32: wire.checksum_function = cython.NULL
     if check_crc:
-        crc32c = cython.cast(wire.crc32c_function, _crc32c_address)
-        crc32 = cython.cast(wire.crc32_function, _crc32_address)
+        crc32c = crc32c_of
+        crc32 = crc32_of
     table.next_offset = next_offset
     with cython.nogil:
         table.status = table._walk(base, origin, position, end, limit, crc32c, crc32, transactional)

@@ -6,9 +6,10 @@ Source in Kafka: `LogValidator`, `DefaultRecord`.
 """
 
 import cython
-from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
@@ -20,12 +21,9 @@ from cython.cimports.odradek.records.kernels.record import (
     read_message,
 )
 
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 # What is wrong with a record; `records.append.validator` has the words.
 _NO_KEY = cython.declare(cython.int, 1)
@@ -326,7 +324,9 @@ def check_messages(data: cython.const[cython.uchar][::1], magic: cython.int, che
     if size == 0:
         return (0, -1, -1)
     start: Bytes = cython.cast(Bytes, cython.address(data[0]))
-    crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if check_crc else cython.NULL
+    crc32: wire.checksum_function = cython.NULL
+    if check_crc:
+        crc32 = crc32_of
     with cython.nogil:
         while good and position < size:
             good = (
@@ -392,7 +392,7 @@ def accept_batch(
     with cython.nogil:
         if (
             wire.read_header(
-                p, size, cython.address(info), cython.cast(wire.crc32c_function, _crc32c_address), cython.NULL
+                p, size, cython.address(info), crc32c_of, cython.NULL
             )
             == wire.OK
         ):

@@ -11,9 +11,10 @@ Source in Kafka: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`, `Abstrac
 import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t
 from cython.cimports.odradek.records.kernels import arrow_memory, wire
 from cython.cimports.odradek.records.kernels.arena import Arena
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
     RawRecord,
@@ -27,11 +28,8 @@ from cython.cimports.odradek.records.kernels.record import (
 from cython.cimports.odradek.records.kernels.selection import Selection
 
 from odradek.records.arrow_layout import RecordDefect
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
@@ -371,7 +369,9 @@ class ColumnDecoder:
     @cython.exceptval(check=False)
     def _decode_message_set(self, start: Bytes, stop: Bytes) -> wire.Status:
         """Decode on what the wrapper message in `info` holds, until there are as many rows as are wanted."""
-        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if self.check_crc else cython.NULL
+        crc32: wire.checksum_function = cython.NULL
+        if self.check_crc:
+            crc32 = crc32_of
         inner: wire.BatchInfo
         record: RawRecord
         status: wire.Status = wire.OK
@@ -495,10 +495,11 @@ class ColumnDecoder:
     @cython.exceptval(check=False)
     def _decode(self, base: Bytes, position: int64_t, end: int64_t, readable_end: int64_t) -> wire.Status:
         status: wire.Status = wire.OK
-        crc32c: wire.crc32c_function = (
-            cython.cast(wire.crc32c_function, _crc32c_address) if self.check_crc else cython.NULL
-        )
-        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if self.check_crc else cython.NULL
+        crc32c: wire.checksum_function = cython.NULL
+        crc32: wire.checksum_function = cython.NULL
+        if self.check_crc:
+            crc32c = crc32c_of
+            crc32 = crc32_of
         kind: uint8_t
         while True:
             self.next = position

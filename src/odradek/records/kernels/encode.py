@@ -10,10 +10,11 @@ import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cython.cimports.cpython.list import PyList_GET_SIZE
-from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy
 from cython.cimports.odradek.records.kernels import wire
+from cython.cimports.odradek.records.kernels.checksums import crc32c_of
 from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.rows import (
     BAD_OFFSET,
@@ -25,9 +26,7 @@ from cython.cimports.odradek.records.kernels.rows import (
     Rows,
 )
 
-from odradek.records.crc import CRC32C_ADDRESS
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 
 Room = cython.typedef(cython.pointer(uint8_t))
 
@@ -299,7 +298,7 @@ class BatchEncoder:
         info.records_count = cython.cast(int32_t, batch.rows)
         wire.write_header(p, cython.address(info))
         if self._attributes & wire.CODEC_MASK == 0:
-            wire.write_checksum(p, batch.size_bytes, cython.cast(wire.crc32c_function, _crc32c_address))
+            wire.write_checksum(p, batch.size_bytes, crc32c_of)
 
     @cython.cfunc
     @cython.nogil
@@ -480,7 +479,7 @@ def seal(header: bytes, payload: cython.const[cython.uchar][::1]):
         if payload.shape[0] > 0:
             memcpy(p + wire.V2_HEADER, cython.address(payload[0]), payload.shape[0])
         wire.store_i32(p + wire.SIZE_AT, cython.cast(int32_t, size - wire.LOG_OVERHEAD))
-        wire.write_checksum(p, size, cython.cast(wire.crc32c_function, _crc32c_address))
+        wire.write_checksum(p, size, crc32c_of)
     return batch
 
 
@@ -519,5 +518,5 @@ def assign(
         ):
             wire.store_i16(p + wire.ATTRIBUTES_AT, attributes)
             wire.store_i64(p + wire.MAX_TIMESTAMP_AT, max_timestamp)
-            wire.write_checksum(p, size_bytes, cython.cast(wire.crc32c_function, _crc32c_address))
+            wire.write_checksum(p, size_bytes, crc32c_of)
     return wire.load_u32(p + wire.CRC_AT)

@@ -9,16 +9,14 @@ Source in Kafka: `AbstractIndex`, `FileRecords.searchForOffsetFromPosition`.
 
 import cython
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcmp
 from cython.cimports.odradek.records.kernels import wire
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 from cython.cimports.odradek.records.kernels.objects import decode_one
 
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 _LAST_OFFSET_DELTA_END = cython.declare(cython.int, wire.LAST_OFFSET_DELTA_AT + 4)
 """Where in a v2 header ends what tells its last offset."""
@@ -144,11 +142,11 @@ def find_batch(
     last_offset: int64_t
     left: int64_t
     needed: int64_t
-    crc32c: wire.crc32c_function = cython.NULL
-    crc32: wire.crc32_function = cython.NULL
+    crc32c: wire.checksum_function = cython.NULL
+    crc32: wire.checksum_function = cython.NULL
     if verifies:
-        crc32c = cython.cast(wire.crc32c_function, _crc32c_address)
-        crc32 = cython.cast(wire.crc32_function, _crc32_address)
+        crc32c = crc32c_of
+        crc32 = crc32_of
     stop: int64_t = min(end, origin + data.shape[0])
     p: cython.pointer(cython.const[uint8_t])
     while position < stop:

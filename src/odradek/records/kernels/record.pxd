@@ -9,7 +9,7 @@
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from odradek.records.kernels.wire cimport (
-    CODEC_MASK, OK, BatchInfo, crc32_function, load_i32, read_header, read_varint, read_varlong
+    CODEC_MASK, OK, BatchInfo, checksum_function, load_i32, read_header, read_varint, read_varlong
 )
 
 cdef struct RawRecord:
@@ -124,7 +124,7 @@ cdef inline const char* check_message_set(
     const uint8_t* start,
     const uint8_t* stop,
     BatchInfo* wrapper,
-    crc32_function crc32,
+    checksum_function crc32,
     int64_t* base,
     const uint8_t** at,
     int64_t* count,

@@ -9,16 +9,14 @@ the size field of a batch is not 0.
 """
 
 import cython
-from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcpy
 from cython.cimports.odradek.records.kernels import wire
+from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 
-from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
-_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 _EVERY_BYTE = cython.declare(uint64_t, 0x0101010101010101)
 _TOP_BITS = cython.declare(uint64_t, 0x8080808080808080)
@@ -54,8 +52,8 @@ def _find(
     lowest: int64_t,
     offsets: uint64_t,
     budget: int64_t,
-    crc32c: wire.crc32c_function,
-    crc32: wire.crc32_function,
+    crc32c: wire.checksum_function,
+    crc32: wire.checksum_function,
 ) -> int64_t:
     # `at` is where the magic would be, so that whole words are looked at for it.
     at: int64_t = position + wire.MAGIC_AT
@@ -124,8 +122,8 @@ def find_batch(
     if end - position <= wire.MAGIC_AT:
         return -1
     base: Bytes = cython.cast(Bytes, cython.address(data[0]))
-    crc32c: wire.crc32c_function = cython.cast(wire.crc32c_function, _crc32c_address)
-    crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address)
+    crc32c: wire.checksum_function = crc32c_of
+    crc32: wire.checksum_function = crc32_of
     found: int64_t
     with cython.nogil:
         found = _find(base, position, stop, end, lowest, offsets, budget, crc32c, crc32)

@@ -13,9 +13,10 @@ Source in Kafka: `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.libc.stdint import INT32_MAX, int64_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, int64_t
 from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
+from cython.cimports.odradek.records.kernels.checksums import crc32_of
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
     RawRecord,
@@ -29,10 +30,8 @@ from cython.cimports.odradek.records.kernels.record import (
 
 from odradek.errors import FormatError
 from odradek.records.compression import Decompressor
-from odradek.records.crc import CRC32_ADDRESS
 from odradek.records.header import BatchHeader
 
-_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 
 @cython.cclass
@@ -146,7 +145,7 @@ class BatchWalk:
                 start,
                 stop,
                 info,
-                cython.cast(wire.crc32_function, _crc32_address),
+                crc32_of,
                 cython.address(self._inner_base),
                 cython.address(at),
                 cython.address(count),

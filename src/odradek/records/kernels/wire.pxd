@@ -24,9 +24,8 @@ cdef extern from *:
     bint odradek_likely(bint) noexcept nogil
     void odradek_prefetch_l2(const uint8_t*) noexcept nogil
 
-# The checksum of a library, taken by address so that a batch costs no Python call (see records/crc.py).
-ctypedef uint32_t (*crc32c_function)(uint32_t, const uint8_t*, size_t) noexcept nogil
-ctypedef unsigned long (*crc32_function)(unsigned long, const uint8_t*, uint32_t) noexcept nogil
+# A function of `checksums`.
+ctypedef uint32_t (*checksum_function)(uint32_t, const uint8_t*, size_t) noexcept nogil
 
 cdef enum Status:
     OK = 0
@@ -184,11 +183,10 @@ cdef inline void prefetch(const uint8_t* p, int64_t size_bytes) noexcept nogil:
         position += CACHE_LINE
 
 
-cdef inline uint32_t sum_bytes(crc32c_function crc32c, const uint8_t* p, int64_t size_bytes) noexcept nogil:
+cdef inline uint32_t sum_bytes(checksum_function crc32c, const uint8_t* p, int64_t size_bytes) noexcept nogil:
     """Return the CRC-32C of bytes that are read again soon, and leave them in the cache.
 
-    The library itself asks for them as for bytes that nobody needs again: on some processors they are gone from the
-    caches when the records are read. This also halves the time that the sum waits for memory.
+    This halves the time that the sum waits for memory.
     """
     cdef uint32_t crc = 0
     cdef int64_t part
@@ -203,7 +201,7 @@ cdef inline uint32_t sum_bytes(crc32c_function crc32c, const uint8_t* p, int64_t
 
 
 cdef inline Status read_header(
-    const uint8_t* p, int64_t available, BatchInfo* info, crc32c_function crc32c, crc32_function crc32
+    const uint8_t* p, int64_t available, BatchInfo* info, checksum_function crc32c, checksum_function crc32
 ) noexcept nogil:
     """Read the batch (v2) or message (v0, v1) at `p`; a checksum is verified where its function is given.
 
@@ -254,7 +252,7 @@ cdef inline Status read_header(
             return BAD_HEADER
         return OK
     info.crc = load_u32(p + 12)
-    if crc32 != NULL and <uint32_t>crc32(0, p + MAGIC_AT, <uint32_t>(total - MAGIC_AT)) != info.crc:
+    if crc32 != NULL and crc32(0, p + MAGIC_AT, <size_t>(total - MAGIC_AT)) != info.crc:
         return BAD_CRC
     info.attributes = p[17]
     info.partition_leader_epoch = -1
@@ -297,7 +295,7 @@ cdef inline void write_header(uint8_t* p, BatchInfo* info) noexcept nogil:
     store_i32(p + RECORDS_COUNT_AT, info.records_count)
 
 
-cdef inline void write_checksum(uint8_t* p, int64_t size_bytes, crc32c_function crc32c) noexcept nogil:
+cdef inline void write_checksum(uint8_t* p, int64_t size_bytes, checksum_function crc32c) noexcept nogil:
     """Write the checksum of a v2 batch that is complete."""
     store_i32(p + CRC_AT, <int32_t>crc32c(0, p + ATTRIBUTES_AT, <size_t>(size_bytes - ATTRIBUTES_AT)))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import FormatError
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.storage.files import FILES, Buffer, FileSystem, replace_file
 from odradek.storage.regular_files import open_file, read_at
 

@@ -16,7 +16,7 @@ import pytest
 
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
-from odradek.records.crc import crc32c
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
