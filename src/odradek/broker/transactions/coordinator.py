@@ -332,57 +332,63 @@ class TransactionCoordinator:
         transaction.pending = metadata.ended(self._now_ms).state
         partitions = sorted(metadata.partitions)
         if is_asked:
-            self._tasks.start(self._write_markers(transaction, partitions, logging.WARNING))
-            return
-        if not partitions:
-            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction), is_tried=False)
-        for partition in partitions:
-            attempt = partial(self._is_marked, transaction, partition, iter([logging.WARNING]))
-            self._held_up.add(partition, attempt, is_tried=False)
+            self._tasks.start(self._write_markers(transaction, partitions))
+        else:
+            attempt = partial(self._is_begun, transaction, partitions, iter([logging.WARNING]))
+            self._held_up.add(self._own(transaction), attempt, is_tried=False)
 
-    async def _write_markers(
-        self, transaction: Transaction, partitions: Collection[TopicPartition], level: int = logging.DEBUG
-    ) -> None:
+    async def _write_markers(self, transaction: Transaction, partitions: Collection[TopicPartition]) -> None:
         """Write markers; what cannot be written now is tried again, each partition by itself.
 
         Args:
             transaction: The transaction.
             partitions: Which of its partitions lack the marker.
-            level: How what waits is logged: only the first attempt is told as a warning.
         """
-        coordinator_epoch = await self._coordinator_epoch(transaction, level)
+        coordinator_epoch = await self._coordinator_epoch(transaction, logging.WARNING)
         if coordinator_epoch is None:
-            self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, partitions))
+            self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, partitions, iter(())))
             return
-        for partition in await self._left(transaction, partitions, coordinator_epoch, level):
-            self._held_up.add(partition, partial(self._is_marked, transaction, partition, iter(())))
+        for partition in await self._left(transaction, partitions, coordinator_epoch, logging.WARNING):
+            self._held_up.add(partition, partial(self._is_marked, transaction, partition, coordinator_epoch, iter(())))
+        if not transaction.metadata.partitions and not await self._is_complete(transaction):
+            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction))
 
     def _own(self, transaction: Transaction) -> TopicPartition:
         """Return the partition that has the state of a transaction."""
         return TopicPartition(self._topic.name, self._topic.number_for(transaction.transactional_id))
 
-    async def _is_begun(self, transaction: Transaction, partitions: Collection[TopicPartition]) -> bool:
-        """Begin to write markers, if the state of the transaction can be used again; return whether it can."""
-        if await self._coordinator_epoch(transaction, logging.DEBUG) is None:
-            return False
-        # Not as a part of this: a partition of its own may hang.
-        self._tasks.start(self._write_markers(transaction, partitions))
-        return True
-
-    async def _is_marked(self, transaction: Transaction, partition: TopicPartition, levels: Iterator[int]) -> bool:
-        """Try to write a marker; return whether it waits for its partition no more.
+    async def _is_begun(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], levels: Iterator[int]
+    ) -> bool:
+        """Have markers written, if the state of the transaction can be used; return whether it can.
 
         Args:
             transaction: The transaction.
-            partition: The partition.
+            partitions: Which of its partitions lack the marker.
             levels: How failures of this attempt and of the next ones are logged; after its end, as debugging.
         """
         level = next(levels, logging.DEBUG)
         coordinator_epoch = await self._coordinator_epoch(transaction, level)
         if coordinator_epoch is None:
-            self._held_up.add(self._own(transaction), partial(self._is_begun, transaction, [partition]))
-            return True
-        return not await self._left(transaction, [partition], coordinator_epoch, level)
+            return False
+        if not partitions:
+            return await self._is_complete(transaction)
+        # Not as a part of this: a partition of its own may hang.
+        for partition in partitions:
+            attempt = partial(self._is_marked, transaction, partition, coordinator_epoch, iter([level]))
+            self._held_up.add(partition, attempt, is_tried=False)
+        return True
+
+    async def _is_marked(
+        self, transaction: Transaction, partition: TopicPartition, coordinator_epoch: int, levels: Iterator[int]
+    ) -> bool:
+        """Try to write a marker; return whether it waits for its partition no more."""
+        if await self._left(transaction, [partition], coordinator_epoch, next(levels, logging.DEBUG)):
+            return False
+        if not transaction.metadata.partitions:
+            # Not as a part of this: the partition of the state may hang.
+            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction), is_tried=False)
+        return True
 
     async def _coordinator_epoch(self, transaction: Transaction, level: int) -> int | None:
         try:
@@ -394,10 +400,7 @@ class TransactionCoordinator:
     async def _left(
         self, transaction: Transaction, partitions: Collection[TopicPartition], coordinator_epoch: int, level: int
     ) -> list[TopicPartition]:
-        """Write the markers of some of a transaction's partitions; return those that cannot be written now.
-
-        If the transaction lacks no other marker, write that it is complete.
-        """
+        """Write the markers of some of a transaction's partitions; return those that cannot be written now."""
         metadata = transaction.metadata
         marker = Marker(
             metadata.producer_id,
@@ -416,8 +419,6 @@ class TransactionCoordinator:
         if marked:
             # Others of its partitions may have been written meanwhile.
             transaction.metadata = transaction.metadata.without(marked)
-        if not transaction.metadata.partitions and not await self._is_complete(transaction):
-            self._held_up.add(self._own(transaction), partial(self._is_complete, transaction))
         return left
 
     async def _is_complete(self, transaction: Transaction) -> bool:
@@ -452,16 +453,16 @@ class TransactionCoordinator:
                 self._held_up.add(self._own(transaction), partial(self._is_aborted, transaction), is_tried=False)
 
     async def _is_aborted(self, transaction: Transaction) -> bool:
-        """Decide to abort a transaction that takes too long; return whether it could be written."""
-        # It may have ended before its turn.
-        if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
-            _logger.info("the transaction of %r has timed out", transaction.transactional_id)
-            try:
+        """Decide to abort a transaction that takes too long; return True: what fails is tried in the next round."""
+        try:
+            # It may have ended before its turn.
+            if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
+                _logger.info("the transaction of %r has timed out", transaction.transactional_id)
                 await self._fence(transaction, is_asked=False)
-            except Exception as error:
-                _log_failure(error)
-                return False
-        self._aborting.remove(transaction.transactional_id)
+        except Exception as error:
+            _log_failure(error)
+        finally:
+            self._aborting.remove(transaction.transactional_id)
         return True
 
     def _forget_later(self) -> None:

@@ -16,7 +16,6 @@ from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_o
 from odradek.records.header import BatchHeader
 
 
-
 @cython.final
 @cython.cclass
 class BatchTable:

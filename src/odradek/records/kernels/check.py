@@ -390,12 +390,7 @@ def accept_batch(
     findings.sequential = True
     findings.errors = 0
     with cython.nogil:
-        if (
-            wire.read_header(
-                p, size, cython.address(info), crc32c_of, cython.NULL
-            )
-            == wire.OK
-        ):
+        if wire.read_header(p, size, cython.address(info), crc32c_of, cython.NULL) == wire.OK:
             good = (
                 info.base_offset == 0
                 and info.records_count > 0

@@ -27,7 +27,6 @@ from cython.cimports.odradek.records.kernels.rows import (
 )
 
 
-
 Room = cython.typedef(cython.pointer(uint8_t))
 
 # Why a batch ended; from END_ERROR on something is wrong with the row itself (`Refusal` of rows.pxd).

@@ -33,7 +33,6 @@ from odradek.records.compression import Decompressor
 from odradek.records.header import BatchHeader
 
 
-
 @cython.cclass
 class BatchWalk:
     """A walk; one thread at a time. Control batches and those whose records are refused are left to the caller."""
