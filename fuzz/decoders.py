@@ -12,8 +12,8 @@ import pyarrow as pa
 from odradek.columnar import decode_slices, select
 from odradek.errors import FormatError
 from odradek.records import Record, read_records, scan_batches
-from odradek.records.kernels.checksums import crc32c
 from odradek.records.header import BatchHeader
+from odradek.records.kernels.checksums import crc32c
 
 PATH = Path("fuzz.log")
 LIMIT = 1 << 20

@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 import re2
+from kio.schema.errors import ErrorCode
 
 from odradek.broker import state_topic
+from odradek.broker.errors import ApiError
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
 from odradek.broker.transactions.markers import Markers
 from odradek.broker.transactions.states import TransactionStates
 from odradek.broker.transactions.verification import Verification
+from odradek.coordination.placement import partition_for
 from odradek.errors import LogOfflineError
 from odradek.messages.coordinators.transaction_records import (
     TransactionState,
@@ -291,18 +294,21 @@ def test_an_abort_that_waits_for_a_disk_is_not_begun_again(
 ) -> None:
     producers = ongoing(make, 20)
     change, is_slow = TransactionStates.change, True
+    begun = list[str]()
 
-    async def changing(*given: Any) -> None:
+    async def changing(self: TransactionStates, transaction: Any, metadata: Any) -> None:
+        begun.append(transaction.transactional_id)
         while is_slow:
             await asyncio.sleep(0.001)
-        await change(*given)
+        await change(self, transaction, metadata)
 
     monkeypatch.setattr(TransactionStates, "change", changing)
     advance(running, 912)
-    before = running.call(lambda: len(asyncio.all_tasks()))
+    eventually(lambda: len(begun) == 20)
     for _ in range(5):
         advance(running, 10)
-    assert running.call(lambda: len(asyncio.all_tasks())) == before
+        running.call(lambda: None)
+    assert sorted(begun) == sorted({*begun})
     is_slow = False
     eventually(lambda: {producer.describe().state for producer in producers} == {"CompleteAbort"})
 
@@ -468,6 +474,50 @@ def test_a_partition_whose_disk_hangs_holds_up_no_other_transaction_that_takes_t
     monkeypatch.setattr(Markers, "write", writing)
     advance(running, 912)
     eventually(lambda: hanging and other.describe().state == "CompleteAbort")
+
+
+@pytest.mark.slow
+def test_a_state_that_cannot_be_written_holds_up_no_other_transaction(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = ongoing(make, 40)
+    change, stuck = TransactionStates.change, {f"t{number}" for number in range(20)}
+
+    async def changing(self: TransactionStates, transaction: Any, metadata: Any) -> None:
+        if transaction.transactional_id in stuck:
+            raise ApiError(ErrorCode.invalid_record)
+        await change(self, transaction, metadata)
+
+    monkeypatch.setattr(TransactionStates, "change", changing)
+    advance(running, 912)
+    eventually(lambda: {producer.describe().state for producer in producers[20:]} == {"CompleteAbort"})
+    assert {producer.describe().state for producer in producers[:20]} == {"Ongoing"}
+    stuck.clear()
+    advance(running, 12)
+    eventually(lambda: {producer.describe().state for producer in producers[:20]} == {"CompleteAbort"})
+
+
+@pytest.mark.slow
+def test_a_state_whose_disk_hangs_holds_up_no_other_transaction(
+    running: BrokerThread, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = ongoing(make, 20)
+    homes = [partition_for(f"t{number}", 2) for number in range(20)]
+    others = [producer for producer, home in zip(producers, homes, strict=True) if home != homes[0]]
+    change, hanging = TransactionStates.change, list[str]()
+
+    async def changing(self: TransactionStates, transaction: Any, metadata: Any) -> None:
+        if (
+            partition_for(transaction.transactional_id, 2) == homes[0]
+            and metadata.state is TransactionState.COMPLETE_ABORT
+        ):
+            hanging.append(transaction.transactional_id)
+            await asyncio.Event().wait()
+        await change(self, transaction, metadata)
+
+    monkeypatch.setattr(TransactionStates, "change", changing)
+    advance(running, 912)
+    eventually(lambda: hanging and {producer.describe().state for producer in others} == {"CompleteAbort"})
 
 
 def test_a_deleted_topic_holds_nothing_up(running: BrokerThread, make: Make) -> None:

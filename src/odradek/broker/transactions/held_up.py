@@ -82,17 +82,17 @@ class HeldUp:
 
     async def _work(self, partition: TopicPartition, line: _Line) -> None:
         delay_ms = _FIRST_MS
-        due_ms = self._clock.now_ms() + delay_ms
+        due_ms = self._clock.elapsed_ms() + delay_ms
         while line.new or line.failed:
             if line.new:
                 if await self._try(line, line.new):
-                    due_ms = self._clock.now_ms()
+                    due_ms = self._clock.elapsed_ms()
                 continue
-            if (left_ms := due_ms - self._clock.now_ms()) > 0:
+            if (left_ms := due_ms - self._clock.elapsed_ms()) > 0:
                 await self._rest(line, left_ms)
                 continue
             delay_ms = _FIRST_MS if await self._try_failed(line) else min(_LONGEST_MS, 2 * delay_ms)
-            due_ms = self._clock.now_ms() + delay_ms
+            due_ms = self._clock.elapsed_ms() + delay_ms
         del self._lines[partition]
 
     async def _rest(self, line: _Line, delay_ms: float) -> None:

@@ -23,7 +23,6 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Decompressor
-from odradek.records.kernels.checksums import crc32c
 from odradek.records.header import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -32,6 +31,7 @@ from odradek.records.header import (
     TRANSACTIONAL_FLAG,
     V2_HEADER_BYTES,
 )
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.large_section import LargeSection, open_section
 from odradek.records.timestamps import iso_text
 

@@ -22,7 +22,6 @@ from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, od
 
 from odradek.records.header import BatchHeader
 
-
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 Room = cython.typedef(cython.pointer(uint8_t))
 

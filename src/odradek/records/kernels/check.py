@@ -21,7 +21,6 @@ from cython.cimports.odradek.records.kernels.record import (
     read_message,
 )
 
-
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 

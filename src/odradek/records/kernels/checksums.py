@@ -16,6 +16,7 @@ crc.odradek_crc_fill()
 @cython.nogil
 @cython.exceptval(check=False)
 def crc32c_of(before: uint32_t, p: cython.pointer(cython.const[uint8_t]), size: cython.size_t) -> uint32_t:
+    """Return the CRC-32C of bytes after others, whose sum is given; 0 for none."""
     return crc.odradek_crc32c(before, p, size)
 
 
@@ -23,6 +24,7 @@ def crc32c_of(before: uint32_t, p: cython.pointer(cython.const[uint8_t]), size: 
 @cython.nogil
 @cython.exceptval(check=False)
 def crc32_of(before: uint32_t, p: cython.pointer(cython.const[uint8_t]), size: cython.size_t) -> uint32_t:
+    """Return the CRC-32 of bytes after others, whose sum is given; 0 for none."""
     return crc.odradek_crc32(before, p, size)
 
 

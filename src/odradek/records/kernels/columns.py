@@ -30,7 +30,6 @@ from cython.cimports.odradek.records.kernels.selection import Selection
 from odradek.records.arrow_layout import RecordDefect
 from odradek.records.header import BatchHeader
 
-
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 

@@ -26,7 +26,6 @@ from cython.cimports.odradek.records.kernels.rows import (
     Rows,
 )
 
-
 Room = cython.typedef(cython.pointer(uint8_t))
 
 # Why a batch ended; from END_ERROR on something is wrong with the row itself (`Refusal` of rows.pxd).

@@ -17,7 +17,6 @@ from cython.cimports.odradek.records.kernels.objects import decode_one
 
 from odradek.records.header import BatchHeader
 
-
 _LAST_OFFSET_DELTA_END = cython.declare(cython.int, wire.LAST_OFFSET_DELTA_AT + 4)
 """Where in a v2 header ends what tells its last offset."""
 

@@ -14,7 +14,6 @@ from cython.cimports.libc.string import memcpy
 from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.checksums import crc32_of, crc32c_of
 
-
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 

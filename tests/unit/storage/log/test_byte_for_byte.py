@@ -16,8 +16,8 @@ import pytest
 
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
-from odradek.records.kernels.checksums import crc32c
 from odradek.records.header import BatchHeader
+from odradek.records.kernels.checksums import crc32c
 from odradek.records.scan import scan_batches
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from odradek.storage.log.log_options import LogOptions
