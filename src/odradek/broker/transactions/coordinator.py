@@ -31,6 +31,7 @@ from odradek.broker.transactions.held_up import HeldUp
 from odradek.broker.transactions.markers import Marker, Markers
 from odradek.broker.transactions.producer_ids import ProducerIds
 from odradek.broker.transactions.states import TransactionStates
+from odradek.broker.turns import rest
 from odradek.coordination.transactions.metadata import (
     ENDING,
     EPOCH_BUMPS,
@@ -442,13 +443,16 @@ class TransactionCoordinator:
             self._abortion = self._clock.after(interval_ms, self._abort_timed_out)
 
     def _abort_timed_out(self) -> None:
-        now = self._now_ms
-        for transaction in self.states:
+        self._tasks.start(self._abort_those_timed_out())
+
+    async def _abort_those_timed_out(self) -> None:
+        for number, transaction in enumerate(list(self.states)):
+            await rest(number)
             if transaction.metadata.state is not TransactionState.ONGOING:
                 continue
             self._abort_later()
             # On a slow disk the round before this one may take longer: one that is in it is not to be in two.
-            if transaction.metadata.has_timed_out(now) and transaction.transactional_id not in self._aborting:
+            if transaction.metadata.has_timed_out(self._now_ms) and transaction.transactional_id not in self._aborting:
                 self._aborting.add(transaction.transactional_id)
                 self._held_up.add(self._own(transaction), partial(self._is_aborted, transaction), is_tried=False)
 

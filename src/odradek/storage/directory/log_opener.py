@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
 from collections.abc import Collection
 from contextlib import closing
@@ -210,7 +209,9 @@ class LogOpener:
 
     def _check_room(self, folder: Path) -> None:
         """Raise an `OSError` if the disk has little room: the blocks, the inodes or a quota may be used up."""
-        if shutil.disk_usage(folder).free < _ROOM_BYTES:
+        # Not by `shutil`: its modules take five milliseconds of every start.
+        disk = os.statvfs(folder)
+        if disk.f_bavail * disk.f_frsize < _ROOM_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # Recovery removes it, should this process be killed meanwhile.
         path = folder / f"room{TEMPORARY_SUFFIX}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,9 +51,8 @@ def test_a_log_is_opened_again_when_the_disk_has_room(
             append(logs, bytes(1000))
         offline = logs["events", 0]
         assert offline.guard.disk.is_full
-        usage = shutil.disk_usage(root)
         with monkeypatch.context() as full:
-            full.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+            full.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096))
             with pytest.raises(LogError, match="no room to open events-0 again: No space left on device"):
                 logs.reopen_logs()
             assert logs["events", 0] is offline
