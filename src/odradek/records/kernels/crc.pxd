@@ -15,7 +15,9 @@ cdef extern from *:
     #include <stddef.h>
     #include <stdint.h>
     #include <string.h>
-    #if defined(__aarch64__) && defined(__linux__)
+    #if defined(__x86_64__)
+    #include <cpuid.h>
+    #elif defined(__aarch64__) && defined(__linux__)
     #include <sys/auxv.h>
     #endif
 
@@ -34,8 +36,9 @@ cdef extern from *:
     #if defined(__x86_64__)
     #define ODRADEK_CRC_INSTRUCTION(kind, sum, word) __asm__("crc32q %1, %0" : "+r"(sum) : "r"(word))
     static void odradek_crc_find_instructions(void) {
-        __builtin_cpu_init();
-        odradek_crc_has_instruction[ODRADEK_CRC32C] = !!__builtin_cpu_supports("sse4.2");
+        unsigned eax, ebx, ecx, edx;
+        // Not by __builtin_cpu_supports: clang's finds nothing where it is linked with another library than its own.
+        odradek_crc_has_instruction[ODRADEK_CRC32C] = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_SSE4_2;
     }
     #elif defined(__aarch64__)
     #define ODRADEK_CRC_INSTRUCTION(kind, sum, word) do { \
