@@ -6,18 +6,36 @@ import base64
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
 
+from odradek.broker.distinguished_names import distinguished_name
 from odradek.broker.running import BrokerThread
 from peers.java_properties import write_properties
 from peers.kafka_tools import KafkaTools
+from peers.subjects import (
+    BMP,
+    EMAIL,
+    GENERAL,
+    IA5,
+    NUMERIC,
+    PRINTABLE,
+    T61,
+    UNIVERSAL,
+    UTF8,
+    VISIBLE,
+    certificate,
+    subject,
+)
+from peers.subjects import attribute as attribute_of
 
 pytestmark = pytest.mark.needs("keytool")
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PASSWORD = "changeit"
 COUNT = 200
+SUBJECTS = 3000
 
 
 def keytool(*arguments: str | Path) -> None:
@@ -108,3 +126,30 @@ def test_who_has_no_certificate_is_told(secured: Secured, kafka_tools: KafkaTool
     told = kafka_tools.topics(secured.servers("SSL"), "--list", "--command-config", str(config))
     assert told.code == 1
     assert "SslAuthenticationException" in told.stdout + told.stderr
+
+
+def test_certificates_are_called_as_kafka_calls_them(kafka_tools: KafkaTools) -> None:
+    random = Random(1)
+    subjects = [_random_subject(random) for _ in range(SUBJECTS)]
+    asked = "".join(f"{one.hex()}\n" for one in subjects)
+    command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_tools.classpath, "SubjectNames"]
+    answers = subprocess.run(command, input=asked, text=True, check=True, capture_output=True).stdout.splitlines()
+    theirs = [bytes.fromhex(answer).decode() for answer in answers]
+    assert [distinguished_name(certificate(one)) for one in subjects] == theirs
+    assert sum("\\=" in name for name in theirs) > SUBJECTS // 20
+
+
+def _random_subject(random: Random) -> bytes:
+    user_id, domain = "0.9.2342.19200300.100.1.1", "0.9.2342.19200300.100.1.25"
+    kinds = [*(f"2.5.4.{last}" for last in range(3, 55)), user_id, domain, EMAIL]
+    tags = [UTF8, PRINTABLE, IA5, BMP, T61, GENERAL, NUMERIC, VISIBLE, UNIVERSAL]
+    characters = "aZ0 \r\n\t\0,=+<>#;\"\\'()/:?-.ü€\U0001f600\N{NO-BREAK SPACE}"
+
+    def attribute() -> bytes:
+        text = "".join(random.choices(characters, k=random.randrange(8)))
+        return attribute_of(random.choice(kinds[:9] if random.random() < 0.7 else kinds), text, random.choice(tags))
+
+    def part() -> list[bytes]:
+        return [attribute() for _ in range(random.choice([1, 1, 1, 2, 3]))]
+
+    return subject(*(part() for _ in range(random.randrange(1, 6))))

@@ -22,8 +22,8 @@ from contextlib import suppress
 from typing import ClassVar
 
 from odradek.broker.connection import Connection, FilePart, RequestHandler
+from odradek.broker.distinguished_names import distinguished_name
 from odradek.broker.principal_rules import PrincipalRules
-from odradek.broker.tls import distinguished_name
 from odradek.errors import OdradekError, ProtocolError
 from odradek.printable import logger
 
@@ -282,13 +282,11 @@ class TlsChannel(SocketChannel):
         else:
             self._is_shaking_hands = False
             self._handshake_timer.cancel()
-            name = distinguished_name(self._tls.getpeercert())
-            if name is not None:
-                principal = self._rules.name(name)
-                if principal is None:
-                    self._refuse(f"no rule of ssl.principal.mapping.rules is about {name}")
-                    return
-                self._connection.principal = f"User:{principal}"
+            try:
+                self._name_client()
+            except ValueError as error:
+                self._refuse(str(error))
+                return
             self._take_decrypted()
         if wants_to_write != self._is_writing and self._descriptor >= 0:
             self._is_writing = wants_to_write
@@ -296,6 +294,21 @@ class TlsChannel(SocketChannel):
                 self._loop.add_writer(self._descriptor, self._shake_hands)
             else:
                 self._loop.remove_writer(self._descriptor)
+
+    def _name_client(self) -> None:
+        """Call the client as its certificate says, if it has one.
+
+        Raises:
+            ValueError: No rule is about it.
+        """
+        certificate = self._tls.getpeercert(binary_form=True)
+        if certificate is None:
+            return
+        name = distinguished_name(certificate)
+        principal = self._rules.name(name)
+        if principal is None:
+            raise ValueError(f"no rule of ssl.principal.mapping.rules is about {name}")
+        self._connection.principal = f"User:{principal}"
 
     def _refuse(self, reason: str) -> None:
         self._handler.refused(self._connection, f"the TLS handshake failed: {reason}", logging.INFO)

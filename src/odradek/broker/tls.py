@@ -14,9 +14,7 @@ Source in Kafka: `DefaultSslEngineFactory`, `SslFactory`, `DefaultKafkaPrincipal
 
 from __future__ import annotations
 
-import re
 import ssl
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,19 +46,6 @@ Its text is searched while no other thread runs, in some 100 ms.
 """
 
 _TYPES = ("JKS", "PEM", "PKCS12")
-
-_SHORT_NAMES = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
-}
-_TO_ESCAPE = re.compile(r'([,+"\\<>;])')
 
 
 class ListenerTls(NamedTuple):
@@ -210,19 +195,3 @@ def _pem(text: str, name: str) -> KeyStore:
         return read_pem(text)
     except ValueError as error:
         raise InvalidConfigError(name, str(error)) from None
-
-
-def distinguished_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """Return who a client is by its certificate: `CN=alice,O=Example`, the last part of the name first."""
-    if not certificate:
-        return None
-    subject: Sequence[Sequence[tuple[str, str]]] = certificate["subject"]
-    parts = [
-        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in part)
-        for part in reversed(subject)
-    ]
-    return ",".join(parts)
-
-
-def _escaped(text: str) -> str:
-    return _TO_ESCAPE.sub(r"\\\1", text)

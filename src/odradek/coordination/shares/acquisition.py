@@ -119,9 +119,7 @@ class Acquisition:
         read_from = base = batches[0].base_offset
         self._archive_stale(fetch_offset, base)
         floor = in_flight.floor(base)
-        if floor is None:
-            base = max(base, in_flight.start_offset)
-        elif floor.last_offset >= base:
+        if floor is not None and floor.last_offset >= base:
             base = floor.first_offset
         known = in_flight.beginning_within(min(read_from, base), last)
         if not known:
@@ -252,8 +250,8 @@ class Acquisition:
 
     def _acquire_new(self, first: int, last: int) -> None:
         in_flight, most = self._in_flight, self._most - self._count
-        if in_flight.is_empty:
-            first = max(first, in_flight.end_offset)
+        # A batch of the log may begin before what is left of it.
+        first = max(first, in_flight.end_offset if in_flight.is_empty else in_flight.start_offset)
         if most < last - first + 1:
             whole = self._end_of_batch(first + most - 1)
             last = last if in_flight.gap_start is not None and whole > last else whole

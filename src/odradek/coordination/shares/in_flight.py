@@ -418,7 +418,7 @@ class InFlight:
                     part.archive()
                     found = True
                     if counts:
-                        self.complete_count += part.last_offset - part.first_offset + 1
+                        self.complete_count += self.in_flight_part(part.first_offset, part.last_offset)
         return found
 
     def log_start_moved(self, log_start_offset: int) -> bool:
@@ -440,6 +440,8 @@ class InFlight:
         self.start_offset = end_offset
         self.complete_count -= removed
         self.end_offset = max(self.end_offset, self.start_offset)
+        # Kafka would go on asking for gaps that the log does not have any more.
+        self.gaps_fetched_to(self.start_offset)
         return end_offset < log_start_offset
 
     def _done_before(self, end_offset: int) -> tuple[int, int]:

@@ -102,6 +102,24 @@ def test_gaps_between_loaded_states_are_fetched_and_gaps_of_the_log_are_not() ->
     assert (share.start_offset, share.next_fetch_offset(), share.count) == (25, 25, 0)
 
 
+def test_a_gap_whose_records_were_deleted_from_the_log_is_not_asked_for_again() -> None:
+    share = SharePartition(0, [StateBatch(10, 19, 1, ACKNOWLEDGED)])
+    assert share.next_fetch_offset() == 0
+    whole(share.log_start_moved(5))
+    assert (share.start_offset, share.next_fetch_offset()) == (5, 5)
+    assert acquired(share, log(3, 7, 10)) == [(5, 9, 1)]
+
+
+def test_what_a_batch_had_before_the_start_of_the_log_is_not_acquired() -> None:
+    share = SharePartition(0)
+    batches = log(6, 6, 3)
+    assert acquired(share, batches[:1]) == [(0, 5, 1)]
+    whole(share.log_start_moved(9))
+    assert acquired(share, batches) == [(9, 14, 1)]
+    assert share.leave_out([Acquired(9, 14, 1)], [batches[1]]) == [Acquired(12, 14, 1)]
+    assert (share.start_offset, share.complete_count) == (12, 0)
+
+
 def test_states_that_contradict_each_other_are_refused() -> None:
     for wrong in (
         [StateBatch(3, 4, 1, AVAILABLE)],
@@ -289,14 +307,20 @@ def test_ranges_without_some_batches(holes: list[tuple[int, int]], wanted: list[
 # -- random histories
 
 
+def numbers(batches: Iterable[StateBatch], start_offset: int) -> set[int]:
+    """Returns the offsets of batches from an offset on."""
+    return {n for one in batches for n in range(max(start_offset, one.first_offset), one.last_offset + 1)}
+
+
 class History:
     """A log, a share partition, what was written down of it, and a model of each record."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, deletes: float) -> None:
         self.chance = random.Random(seed)
+        self.deletes = deletes
         self.limits = Limits(1_000, self.chance.choice((2, 3, 5, 10)), self.chance.choice((10, 40)))
         self.log: list[LogBatch] = []
-        self.end = 0
+        self.log_start = self.end = 0
         self.share = SharePartition(0)
         self.now_ms = 0.0
         # What was written down.
@@ -314,9 +338,14 @@ class History:
         self.log.append(LogBatch(self.end, self.end + size - 1))
         self.end += size
 
+    def delete(self) -> None:
+        self.log_start = self.chance.randrange(self.log_start, min(self.end, self.log_start + 8) + 1)
+
     def acquire(self, member: str) -> int:
+        if self.share.next_fetch_offset() < self.log_start:
+            whole(self.share.log_start_moved(self.log_start))
         offset = self.share.next_fetch_offset()
-        assert 0 <= offset <= self.end
+        assert self.log_start <= offset <= self.end
         read = [one for one in self.log if one.last_offset >= offset][: self.chance.randrange(1, 6)]
         is_limit = self.chance.random() < 0.4
         most = self.chance.randrange(1, 12)
@@ -326,7 +355,7 @@ class History:
             for number in range(one.first_offset, one.last_offset + 1):
                 assert number not in self.owner, "two members have it"
                 assert number not in self.done, "it is delivered again"
-                assert number < self.end
+                assert self.log_start <= number < self.end
                 self.owner[number] = member, self.now_ms + self.limits.lock_duration_ms
                 self.count[number] = self.count.get(number, 0) + 1
                 assert self.count[number] == one.delivery_count <= self.limits.delivery_count_limit
@@ -366,11 +395,12 @@ class History:
                 self.done.update(range(one.first_offset, one.last_offset + 1))
 
     def release(self, member: str) -> None:
+        start = self.share.start_offset
         change = whole(self.share.release(member, self.limits, 1))
         self.write(change.batches)
         whole(self.share.complete(change, self.limits, self.now_ms, is_written=True))
-        released = {n for one in change.batches for n in range(one.first_offset, one.last_offset + 1)}
-        assert released == {number for number, (owner, _) in self.owner.items() if owner == member}
+        released = {number for number, (owner, _) in self.owner.items() if owner == member}
+        assert numbers(change.batches, start) == {number for number in released if number >= start}
         for number in released:
             del self.owner[number]
         self.note(change.batches)
@@ -378,8 +408,9 @@ class History:
     def wait(self) -> None:
         self.now_ms += self.chance.randrange(1, 800)
         due = {number for number, (_, until) in self.owner.items() if until <= self.now_ms}
+        start = self.share.start_offset
         batches = self.share.time_out(self.limits, self.now_ms)
-        assert {n for one in batches for n in range(one.first_offset, one.last_offset + 1)} == due
+        assert numbers(batches, start) == {number for number in due if number >= start}
         for number in due:
             del self.owner[number]
         self.write(batches)
@@ -409,9 +440,14 @@ class History:
                 self.wait()
             case 19 if self.chance.random() < 0.2:
                 self.crash()
+            case 16 if self.chance.random() < self.deletes:
+                self.delete()
             case _:
                 self.acknowledge(member)
         assert self.share.start_offset <= self.end
+        start = self.share.start_offset
+        done = [(first, last) for first, last, state, _ in states(self.share) if state in (ACKNOWLEDGED, ARCHIVED)]
+        assert self.share.complete_count == sum(max(0, last - max(first, start) + 1) for first, last in done)
 
     def drain(self) -> None:
         """Lets one member accept all that is left: it comes to an end."""
@@ -437,11 +473,22 @@ class History:
 @pytest.mark.parametrize("seeds", [300, pytest.param(10_000, marks=pytest.mark.laboratory)])
 def test_random_histories_deliver_each_record_once_at_least_and_to_one_member_at_a_time(seeds: int) -> None:
     for seed in range(seeds):
-        history = History(seed)
+        history = History(seed, deletes=0)
         for _ in range(150):
             history.step()
         history.drain()
         assert history.delivered == history.done == set(range(history.end)), seed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seeds", [300, pytest.param(10_000, marks=pytest.mark.laboratory)])
+def test_random_histories_come_to_their_end_where_records_are_deleted_meanwhile(seeds: int) -> None:
+    for seed in range(seeds):
+        history = History(seed, deletes=0.5)
+        for _ in range(150):
+            history.step()
+        history.drain()
 
 
 # -- what is in many pieces
