@@ -10,14 +10,15 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # Offsets and timestamps of damaged batches overflow, and must do so as in Java: -fwrapv.
-# Symbols for debuggers are four fifths of what would be installed: -g0. Other symbols are not needed either: -s.
+# Symbols for debuggers are four fifths of what would be installed: -g0. Other symbols are not needed either: -s, or -x
+# with Apple's linker.
 OPTIONS = ["-O3", "-fwrapv", "-g0"]
-LINK_OPTIONS = ["-Wl,-s"]
+LINK_OPTIONS = ["-Wl,-x" if sys.platform == "darwin" else "-Wl,-s"]
 KERNELS = Path("src/odradek/records/kernels")
 PACKAGE = "odradek.records.kernels"
 # Cython's own code for memory views and functions, compiled once: within each kernel it takes two thirds of the time.
 SHARED = f"{PACKAGE}._shared"
-JOBS = len(os.sched_getaffinity(0))
+JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 class BuildKernels(build_ext):

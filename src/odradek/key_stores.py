@@ -19,12 +19,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+
+from odradek import system
 
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _JKS_KEY, _JKS_TRUSTED = 1, 2
@@ -115,13 +116,9 @@ def read_pem(text: str) -> KeyStore:
 
 @contextmanager
 def key_file(store: KeyStore) -> Iterator[str]:
-    """Give a key and its certificates a path, as Python loads them from files only; they are never on the disk."""
-    descriptor = os.memfd_create("odradek-key")
-    try:
-        os.write(descriptor, store.key + store.certificates)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+    """Give a key and its certificates a path, as Python loads them from files only; see `secret_file`."""
+    with system.secret_file(store.key + store.certificates) as path:
+        yield path
 
 
 def _pem_block(kind: str, encoded: str) -> bytes:

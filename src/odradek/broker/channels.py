@@ -21,6 +21,7 @@ from collections import deque
 from contextlib import suppress
 from typing import ClassVar
 
+from odradek import system
 from odradek.broker.connection import Connection, FilePart, RequestHandler
 from odradek.broker.distinguished_names import distinguished_name
 from odradek.broker.principal_rules import PrincipalRules
@@ -36,7 +37,6 @@ _TLS_PART_BYTES = 1 << 16
 _AWAITED_BYTES = 1 << 20
 """The loop is woken for this much of a large frame at a time: each turn costs as much as receiving 100 KB."""
 _HANDSHAKE_TIMEOUT_S = 30.0
-_TCP_ESTABLISHED = 1
 
 
 def _log_end(connection: Connection, error: Exception) -> None:
@@ -103,7 +103,7 @@ class SocketChannel:
         if self._descriptor < 0:
             return True
         try:
-            return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+            return system.is_closed_by_peer(self._socket)
         except OSError:
             return False
 
@@ -209,7 +209,7 @@ class SocketChannel:
         flags = 0
         for part in out:
             if isinstance(part, FilePart) or len(parts) == _LISTED_PARTS:
-                flags = socket.MSG_MORE
+                flags = system.MORE_TO_COME
                 break
             parts.append(part)
         sent = self._socket.sendmsg(parts, [], flags) if len(parts) > 1 else self._socket.send(parts[0], flags)

@@ -21,7 +21,7 @@ from odradek.broker.running import serving
 from odradek.broker.server import Server
 from odradek.broker.systemd import inherited_sockets, notify
 from odradek.printable import logger
-from odradek.storage.process import raise_descriptor_limit
+from odradek.system import raise_descriptor_limit
 
 _logger = logger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from odradek import system
 from odradek.arguments import is_broker
 from odradek.cli.app import ExitCode, describe, exit_code, report
 from odradek.cli.colour import Highlights, has_colour
@@ -131,7 +131,7 @@ class Grep:
         self._search = FileSearch(
             self.options,
             read_committed=self.isolation == "read_committed",
-            threads=len(os.sched_getaffinity(0)),
+            threads=system.processors(),
             damaged=self.damaged,
             failed=self.failed,
         )

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from odradek import system
 from odradek.storage.files import hidden_temporary, replaceable
 
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -106,7 +107,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             with temporary.open("rb+") as file:
                 if place.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
-                os.fsync(file.fileno())
+                system.sync(file.fileno())
         temporary.replace(place)
     except BaseException:
         temporary.unlink(missing_ok=True)

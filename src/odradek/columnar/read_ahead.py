@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from odradek import system
 from odradek.columnar.decode import Decoding, Wanted
 from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.errors import TimestampOutOfRangeError
@@ -47,7 +48,7 @@ _MOST_BYTES = 64 << 20
 
 def default_threads() -> int:
     """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+    return system.processors()
 
 
 class _Decoded(NamedTuple):

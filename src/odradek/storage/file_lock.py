@@ -13,14 +13,11 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import struct
 from contextlib import suppress
 from pathlib import Path
 
+from odradek import system
 from odradek.storage.locks import Rank, create_lock
-
-_FLOCK = struct.Struct("hhqqi0q")
-"""`struct flock`: type, whence, start, length, process id."""
 
 
 class LockedFiles:
@@ -105,16 +102,13 @@ class FileLock:
 
     def holder(self) -> str | None:
         """Return the other process that holds the lock, such as `process 4711 (java)`; None if that is not known."""
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         # Not while this process has the lock, which it would lose as the file is closed.
         with _register.lock, suppress(OSError):
             if self._holder() is not None:
                 return None
             with self.path.open("rb") as file:
-                kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
-            # Of a lock that another machine holds, over NFS, the process is none of ours.
-            if kind != fcntl.F_UNLCK and pid > 0:
-                return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text(encoding='utf-8').strip()})"
+                pid = system.lock_holder(file.fileno())
+            return None if pid is None else system.describe_process(pid)
         return None
 
     @property

@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 from typing import TypeAlias
 
+from odradek import system
 from odradek.closing import Closing
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -58,7 +59,7 @@ class WritableFile(Closing):
 
     def sync(self) -> None:
         """Return when what was written is on the disk."""
-        os.fsync(self._descriptor)
+        system.sync(self._descriptor)
 
     def close(self) -> None:
         """Close the file; calling it again has no effect."""
@@ -107,7 +108,7 @@ class FileSystem:
         """Return when the names in a folder are on the disk."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            system.sync(descriptor)
         finally:
             os.close(descriptor)
 

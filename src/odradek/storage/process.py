@@ -9,8 +9,6 @@ The child may read what it inherited, as it was at the fork.
 from __future__ import annotations
 
 import os
-import resource
-from contextlib import suppress
 from pathlib import Path
 
 from odradek.errors import LogError
@@ -43,10 +41,3 @@ class WritingProcess:
         """
         if os.getpid() != self.pid:
             raise LogError(f"{self._path} was opened by process {self.pid}: a fork of it has to open it itself")
-
-
-def raise_descriptor_limit() -> None:
-    """Allow this process as many open files as it may have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

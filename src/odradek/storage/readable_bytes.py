@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import mmap
 
+from odradek import system
 from odradek.storage.system_errors import raise_unless_of_system
 
-_POPULATE_READ = 22
 _EHWPOISON = 133
 
 
@@ -55,7 +55,7 @@ class ReadableBytes:
         if not isinstance(self._data, mmap.mmap) or start >= end:
             return True
         try:
-            self._data.madvise(_POPULATE_READ, start, end - start)
+            system.bring_in(self._data, start, end - start)
         except OSError as error:
             raise_unless_of_system(error)
             return error.errno not in (errno.EFAULT, errno.EIO, _EHWPOISON)

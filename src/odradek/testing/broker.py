@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from odradek import system
 from odradek.broker.running import BrokerThread, check_is_parent
 from odradek.coordination.authorization.acls import Acl
 from odradek.errors import OptionError
@@ -50,7 +51,6 @@ QUICK_CONFIG: Mapping[str, ConfigValue] = {
 """Where the broker of a test differs from Kafka's defaults."""
 
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a name of its own
 _MEMORY_BYTES = 1 << 30
 _PREFIX = "odradek-broker-"
 _ENDED_WITHIN_S = 10.0
@@ -65,10 +65,9 @@ os.register_at_fork(after_in_child=_folders.clear)
 
 def _temporary_folder() -> Path:
     """Return a new folder: in memory where there is room, since topics come and go faster there."""
-    in_memory = (
-        "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES
-    )
-    parent = _MEMORY if in_memory else Path(tempfile.gettempdir())
+    memory = None if "TMPDIR" in os.environ else system.memory_folder()
+    has_room = memory is not None and shutil.disk_usage(memory).free >= _MEMORY_BYTES
+    parent = memory if memory is not None and has_room else Path(tempfile.gettempdir())
     _remove_left_ones(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     _folders[folder] = threading.Event()

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek import system
 from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.columnar.header_names import EXACT_SCHEMA
 from odradek.columnar.row_files import RowWriter
@@ -172,7 +173,7 @@ class Export:
             in_threads(
                 export,
                 self._partitions,
-                threads or len(os.sched_getaffinity(0)),
+                threads or system.processors(),
                 name="odradek-export",
                 stop=self._stop,
             )
@@ -329,7 +330,7 @@ class Export:
                 out.flush()
                 if place.exists():
                     os.fchmod(out.fileno(), stat.S_IMODE(place.stat().st_mode))
-                os.fsync(out.fileno())
+                system.sync(out.fileno())
                 temporary.replace(place)
             except BaseException:
                 temporary.unlink(missing_ok=True)

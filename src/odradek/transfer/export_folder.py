@@ -15,13 +15,13 @@ is partitioned as Hive does it, and leave out what begins with `_`.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odradek import system
 from odradek.errors import LogError
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import FILES, write_atomically
@@ -162,7 +162,7 @@ class ExportFolder:
             path.mkdir(parents=True, exist_ok=True)
             path /= f"{name.partition:05d}-{start:020d}-{progress.files_end:020d}.{form}"
             with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+                system.sync(file.fileno())
             FILES.rename(temporary, path)
             FILES.sync_directory(path.parent)
             published.append(path)

@@ -69,8 +69,8 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file_name,
 )
-from odradek.storage.process import raise_descriptor_limit
 from odradek.storage.regular_files import read_file
+from odradek.system import raise_descriptor_limit
 
 MARKER = "odradek-backup.json"
 INCOMPLETE_SUFFIX = ".incomplete"

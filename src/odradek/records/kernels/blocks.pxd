@@ -28,7 +28,9 @@ cdef extern from *:
         data = mmap(NULL, *capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (data == MAP_FAILED)
             return NULL;
+    #ifdef MADV_HUGEPAGE
         madvise(data, *capacity, MADV_HUGEPAGE);
+    #endif
         return data;
     }
 

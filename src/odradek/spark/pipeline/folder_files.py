@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from odradek import system
 from odradek.errors import SinkError
 from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.file_lock import FileLock
@@ -189,7 +190,7 @@ class LocalFiles(FolderFiles):
     def seal(self, file: BinaryIO) -> None:
         """Sync and close a file."""
         file.flush()
-        os.fsync(file.fileno())
+        system.sync(file.fileno())
         file.close()
 
     def write_commit(self, staging: str, content: bytes) -> None:

@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
+from odradek import system
 from odradek.errors import CorruptRecordError
 from odradek.records.batch import read_records
 from odradek.records.compression import Decompressor
@@ -90,8 +91,7 @@ class OffsetMapBuilder:
         if keys < self._max_keys // 2:
             slots, limit = 2 * keys + 2, keys + 1
         memory = mmap.mmap(-1, slots * SLOT_BYTES)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
+        system.use_huge_pages(memory)
         # The random key keeps anyone from making record keys whose hashes collide.
         return OffsetMap(memory, os.urandom(16), limit)
 

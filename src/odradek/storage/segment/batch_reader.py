@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek import system
 from odradek.errors import FormatError, TruncatedBatchError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.header import LOG_OVERHEAD, claimed_size
@@ -85,7 +86,7 @@ def mapped(path: Path, most_bytes: int | None = None) -> Iterator[mmap.mmap | by
         finally:
             if cold:
                 data.madvise(mmap.MADV_DONTNEED)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                system.drop_from_page_cache(descriptor)
             # A view that an error still holds keeps the mapping, which goes with it.
             with suppress_exported_pointers():
                 data.close()
@@ -116,17 +117,11 @@ def suppress_exported_pointers() -> Iterator[None]:
 
 def _is_cached(descriptor: int, size: int) -> bool:
     """Whether some of a file is in the page cache already; where the system does not say, it is taken to be."""
-    probe = [bytearray(1)]
-    for position in range(0, size, _PROBE_BYTES):
-        try:
-            os.preadv(descriptor, probe, position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            continue
-        except OSError as error:
-            raise_unless_of_system(error)
-            return True
+    try:
+        return any(system.is_in_page_cache(descriptor, position) for position in range(0, size, _PROBE_BYTES))
+    except OSError as error:
+        raise_unless_of_system(error)
         return True
-    return False
 
 
 class BatchReader:
