@@ -6,8 +6,8 @@ The two take turns, in one run, on one machine, each with a folder of its own. `
 (user and system) for each GB of records, `memory` its resident set: idle, and the most of it. Throughput is limited by
 the Java client where the broker is faster than it; what is called a load sends requests that were made before.
 
-`--only secured` starts Odradek's broker twice, as it is and with SCRAM, an authorizer and 1,000 ACLs, and has the two
-take turns; the client's time does not count.
+`--only secured` starts Odradek's broker twice as it is and twice with SCRAM, an authorizer and 1,000 ACLs, and has the
+four take turns; the client's time does not count.
 
 `--only tls` has one connection fetch 1 MB at a time from both brokers, in turn, over TLS and without.
 """
@@ -23,7 +23,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -272,27 +272,32 @@ def secured(folder: Path, rounds: int) -> None:
     """Measure what logins and ACLs cost: the processor time of a record, of brokers that take turns."""
     login = load.logged_in("load", "secret")
     spent: dict[str, tuple[list[float], list[float]]] = {}
-    brokers = [
-        (*prepared(folder / "open", is_secured=False), load.plain),
-        (*prepared(folder / "secured", is_secured=True), login),
-    ]
-    with brokers[0][0], brokers[1][0]:
+    # Two of each, in this order: a broker that is started later costs up to a tenth more, whatever it does.
+    kinds = (False, True, True, False)
+    with ExitStack() as stack:
+        brokers = []
+        for number, is_secured in enumerate(kinds):
+            broker, topic_id = prepared(folder / str(number), is_secured=is_secured)
+            brokers.append((stack.enter_context(broker), topic_id, login if is_secured else load.plain, is_secured))
         for number in range(rounds + 1):
-            for at in (0, 1) if number % 2 else (1, 0):
-                broker, topic_id, connect = brokers[at]
+            for broker, topic_id, connect, is_secured in brokers if number % 2 else reversed(brokers):
                 for what, count, per_request, act in loads_of(broker.port, topic_id, connect):
                     before = exact_cpu_s(broker.pid)
                     act()
                     us = (exact_cpu_s(broker.pid) - before) / (count * per_request) * 1e6
                     # The first round has code loaded.
                     if number:
-                        spent.setdefault(what, ([], []))[at].append(us)
+                        spent.setdefault(what, ([], []))[is_secured].append(us)
     print(
         "| us of processor time for a record | without | SCRAM and 1,000 ACLs | ratio |\n| --- | ---: | ---: | ---: |"
     )
     for what, (one, other) in spent.items():
-        ratio = median(b / a for a, b in zip(one, other, strict=True))
+        ratio = median(b / a for a, b in zip(_pairs(one), _pairs(other), strict=True))
         print(f"| {what} | {median(one):.2f} | {median(other):.2f} | {ratio:.3f} |")
+
+
+def _pairs(numbers: Sequence[float]) -> list[float]:
+    return [first + second for first, second in zip(numbers[::2], numbers[1::2], strict=True)]
 
 
 def loads_of(port: int, topic_id: UUID, connect: load.Connect) -> Iterator[tuple[str, int, int, Callable[[], object]]]:

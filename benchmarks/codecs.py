@@ -36,6 +36,7 @@ def optional(name: str) -> Any:
 cramjam, isal_zlib, lz4_block, lz4_frame, pyarrow, zstandard = map(
     optional, ["cramjam", "isal.isal_zlib", "lz4.block", "lz4.frame", "pyarrow", "zstandard"]
 )
+zstd_standard = optional("odradek.records.compression.zstd_standard")
 
 
 def records(size: int) -> bytes:
@@ -156,6 +157,14 @@ def zstd_decoders(block: bytes, size: int, scratch: memoryview) -> Candidates:
         found["zstandard, new object"] = lambda: zstandard.ZstdDecompressor().decompressobj().decompress(block)
         found["zstandard, size known"] = lambda: decoder.decompress(block, max_output_size=size)
         found["zstandard, into"] = lambda: decoder.stream_reader(block).readinto(scratch)
+    if zstd_standard:
+
+        def read() -> None:
+            with zstd_standard.content(memoryview(block), [(0, len(block))], is_kept=False) as reader:
+                while reader.readinto(scratch):
+                    pass
+
+        found["Python's library"] = read
     if cramjam:
         found["cramjam"] = lambda: cramjam.zstd.decompress(block)
         found["cramjam, into"] = lambda: cramjam.zstd.decompress_into(block, scratch[:size])
@@ -176,6 +185,8 @@ def zstd_encoders(data: bytes) -> Candidates:
 
         found["zstandard, new stream"] = stream
         found["zstandard, at once"] = lambda: encoder.compress(data)
+    if zstd_standard:
+        found["Python's library"] = lambda: zstd_standard.compress(data, 3)
     if cramjam:
         found["cramjam"] = lambda: cramjam.zstd.compress(data, level=3)
     if pyarrow:

@@ -116,7 +116,7 @@ def read_pem(text: str) -> KeyStore:
 
 @contextmanager
 def key_file(store: KeyStore) -> Iterator[str]:
-    """Give a key and its certificates a path, as Python loads them from files only; see `secret_file`."""
+    """Give a key and its certificates a path, since Python loads them from files only."""
     with system.secret_file(store.key + store.certificates) as path:
         yield path
 

@@ -22,6 +22,19 @@ def printable(text: str, kept: str = "") -> str:
     )
 
 
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size in decimal units: `12 bytes`, `3.4 kB`."""
+    if size_bytes == 1:
+        return "1 byte"
+    size, unit = float(size_bytes), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size_bytes:,.0f} bytes" if not unit else f"{size:,.1f} {_UNITS[unit]}"
+
+
 def is_utf8(text: str) -> bool:
     """Whether a text can be written as UTF-8: halves of characters cannot, as in names of files that are none."""
     try:

@@ -1,21 +1,21 @@
-"""What the systems do differently: Linux's form, and another one where it is missing, as on macOS.
+"""Calls that differ between operating systems: the Linux form, and another for systems such as macOS that lack it.
 
     function                   Linux                        elsewhere
     processors                 those of the process         all
-    sync                       fsync                        F_FULLFSYNC: fsync may leave it in the drive's own cache
-    is_in_page_cache           preadv2(RWF_NOWAIT)          taken to be
+    sync                       fsync                        F_FULLFSYNC: fsync may leave data in the drive's cache
+    is_in_page_cache           preadv2(RWF_NOWAIT)          assumed to be
     drop_from_page_cache       posix_fadvise                nothing
-    bring_in                   madvise(MADV_POPULATE_READ)  nothing: a page that cannot be read ends the process
+    bring_in                   madvise(MADV_POPULATE_READ)  nothing: an unreadable page ends the process
     use_huge_pages             madvise(MADV_HUGEPAGE)       nothing
-    secret_file                memfd_create                 a file that only this user can read, in a folder of its own
-    is_closed_by_peer          TCP_INFO                     a look at what comes next
-    MORE_TO_COME               MSG_MORE                     nothing: smaller packets
-    lock_holder                F_GETLK, /proc               F_GETLK, whose structure is another
+    secret_file                memfd_create                 a temporary file that only this user can read
+    is_closed_by_peer          TCP_INFO                     a peek at the next byte
+    MORE_TO_COME               MSG_MORE                     nothing: more and smaller packets
+    lock_holder                F_GETLK                      F_GETLK with another structure
     memory_folder              /dev/shm                     nothing
-    raise_descriptor_limit     the hard limit               that, or what the system takes
+    raise_descriptor_limit     the hard limit               the hard limit, or 10,240 if that is refused
 
-No other module asks which system it is on, but the kernels' C and `setup.py`. A form is missing if its name is, so a
-test has another system by taking names away. Any thread may call these functions.
+Only the kernels' C and `setup.py` ask for the system besides this module. A form counts as missing if its name is, so
+tests imitate another system by deleting names. Thread-safe.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pathlib import Path
 from typing import Any
 
 MORE_TO_COME: int = getattr(socket, "MSG_MORE", 0)
-"""The flag of a `send` that is followed by another one at once."""
+"""The flag of a `send` that another one follows at once."""
 
 _POPULATE_READ = 22
 _TCP_ESTABLISHED = 1
 _NO_FULL_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY})
-"""A file system of another machine, or an old one, does not know F_FULLFSYNC."""
+"""How a file system without F_FULLFSYNC, such as a network one, refuses it."""
 _FEW_DESCRIPTORS = 10_240
-"""OPEN_MAX of macOS, where "no limit" is not taken."""
+"""OPEN_MAX of macOS, which refuses RLIM_INFINITY."""
 
 _LINUX_FLOCK = struct.Struct("hhqqi0q")
 """`struct flock`: type, whence, start, length, process id."""
@@ -60,10 +60,10 @@ def processors() -> int:
 
 
 def sync(descriptor: int) -> None:
-    """Return when what was written to a file, or the names in a folder, are on the disk.
+    """Wait until the content of a file, or the names in a folder, are on the disk.
 
     Raises:
-        OSError: They may not be.
+        OSError: They may not be on the disk.
     """
     full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full_sync is not None:
@@ -78,10 +78,10 @@ def sync(descriptor: int) -> None:
 
 
 def is_in_page_cache(descriptor: int, position: int) -> bool:
-    """Return whether a byte of a file can be read without a disk; where nobody says, it is taken to be.
+    """Return whether a byte of a file can be read without waiting for a disk; True if the system cannot tell.
 
     Raises:
-        OSError: It cannot be read at all.
+        OSError: The byte cannot be read at all.
     """
     now: int | None = getattr(os, "RWF_NOWAIT", None)
     if now is None:
@@ -97,24 +97,24 @@ def is_in_page_cache(descriptor: int, position: int) -> bool:
 
 
 def drop_from_page_cache(descriptor: int) -> None:
-    """Let the memory go that keeps the bytes of a file, as far as nobody else uses them."""
+    """Free the page cache of a file, except for pages that are in use."""
     advise: Any = getattr(os, "posix_fadvise", None)
     if advise is not None:
         advise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # type: ignore[attr-defined,unused-ignore]
 
 
 def bring_in(data: mmap.mmap, start: int, length: int) -> None:
-    """Bring pages of a mapped file into memory, if the system can.
+    """Read pages of a mapped file into memory, if the system can.
 
     Raises:
-        OSError: It cannot (EINVAL), or a page cannot be read (EFAULT, EIO, EHWPOISON).
+        OSError: The system is too old (EINVAL), or a page is unreadable (EFAULT, EIO, EHWPOISON).
     """
     if sys.platform == "linux":
         data.madvise(_POPULATE_READ, start, length)
 
 
 def use_huge_pages(memory: mmap.mmap) -> None:
-    """Ask for large pages, of which there are fewer."""
+    """Ask for huge pages, which need fewer page faults."""
     advice: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None:
         memory.madvise(advice)
@@ -122,7 +122,7 @@ def use_huge_pages(memory: mmap.mmap) -> None:
 
 @contextmanager
 def secret_file(content: bytes) -> Iterator[str]:
-    """Give bytes a path for as long as the block lasts; they are never on a disk, if the system can do that."""
+    """Give bytes a path while the block runs, in memory only if the system can."""
     create: Any = getattr(os, "memfd_create", None)
     if create is None:
         with tempfile.TemporaryDirectory(prefix="odradek-") as folder:
@@ -141,13 +141,13 @@ def secret_file(content: bytes) -> Iterator[str]:
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """Return the process that has a POSIX lock of a file, which excludes ours; None if no other one is known to.
+    """Return the id of the process that holds a conflicting POSIX lock on a file, or None if there is no known one.
 
     Args:
-        descriptor: The open file, which this process has not locked.
+        descriptor: The open file, not locked by this process.
 
     Raises:
-        OSError: The file system has no locks.
+        OSError: The file system does not support locks.
     """
     if sys.platform == "linux":
         asked = _LINUX_FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -155,19 +155,19 @@ def lock_holder(descriptor: int) -> int | None:
     else:
         asked = _BSD_FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
         _, _, pid, kind, _ = _BSD_FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    # Of a lock that another machine holds, over NFS, the process is none of ours.
+    # A lock held on another machine, over NFS, has no process here.
     return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
 
 def describe_process(pid: int) -> str:
-    """Return how a user knows a process: `process 4711 (java)`."""
+    """Return the id and, if it is known, the name of a process: `process 4711 (java)`."""
     with suppress(OSError):
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text(encoding='utf-8').strip()})"
     return f"process {pid}"
 
 
 def memory_folder() -> Path | None:
-    """Return the folder whose files are in memory; None if the system has none."""
+    """Return the folder whose files are in memory, or None if the system has none."""
     folder = Path("/dev/shm")  # noqa: S108 - what is made in it has a name of its own
     return folder if os.access(folder, os.W_OK) else None
 
@@ -185,7 +185,7 @@ def raise_descriptor_limit() -> None:
 
 
 def is_closed_by_peer(connection: socket.socket) -> bool:
-    """Return whether the other side of a TCP connection has closed it; where data is left, it may not be seen.
+    """Return whether the peer has closed a TCP connection; without TCP_INFO, False as long as there is unread data.
 
     Raises:
         OSError: The connection is broken.

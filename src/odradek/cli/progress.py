@@ -1,7 +1,7 @@
 """The progress of a command on a terminal: a bar on stderr if it takes more than a second.
 
 Nothing is shown if stderr is not a terminal, nor if stdout is a pipe, because the reader of the pipe may write to the
-same terminal.
+same terminal; nor without the package `rich`, which the extra `terminal` installs.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def progress(
 
     def start() -> None:
         # Takes longer to import than a short command runs.
-        from odradek.cli.progress_bar import ProgressBar
-
+        try:
+            from odradek.cli.progress_bar import ProgressBar
+        except ModuleNotFoundError:
+            return
         bar = ProgressBar(what, total(), done, unit)
         with lock:
             if not is_over:

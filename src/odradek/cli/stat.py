@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import click
-from rich.filesize import decimal
 
 from odradek.cli.app import code_of, report
 from odradek.cli.listing import counted, show_table
@@ -14,7 +13,7 @@ from odradek.cli.progress import progress
 from odradek.cli.record_options import PartitionFilter, partition_options
 from odradek.inspection.record_json import to_json
 from odradek.inspection.statistics.log_statistics import LargeRecord, LogStatistics
-from odradek.printable import printable
+from odradek.printable import printable, size_text
 from odradek.records.timestamps import iso_text
 from odradek.sources.statistics import StatisticsRun
 
@@ -89,7 +88,7 @@ def _show(topic: LogStatistics, logs: list[LogStatistics], *, is_first: bool) ->
         counted(topic.partitions, "partition"),
         counted(topic.records, "record"),
         counted(topic.batches, "batch"),
-        decimal(topic.size_bytes),
+        size_text(topic.size_bytes),
     ]
     click.echo(f"{printable(topic.topic)}: {', '.join(counts)}")
     for name, text in _lines(topic):
@@ -117,16 +116,16 @@ def _lines(topic: LogStatistics) -> Iterator[tuple[str, str]]:
             ratio = "" if use.ratio is None or name == "none" else f", {use.ratio:.1f} times smaller"
             codecs.append(f"{name} {100 * use.size_bytes / topic.size_bytes:.0f} % of the bytes{ratio}")
         yield "codecs", "; ".join(codecs)
-        sizes = [
-            f"{_about(topic.records / topic.batches)} records, {decimal(topic.size_bytes // topic.batches)} on average"
-        ]
-        sizes.append(f"half up to {decimal(topic.size_quantile(0.5))}, 99 % up to {decimal(topic.size_quantile(0.99))}")
+        mean_batch = size_text(topic.size_bytes // topic.batches)
+        half, most = (size_text(topic.size_quantile(part)) for part in (0.5, 0.99))
+        sizes = [f"{_about(topic.records / topic.batches)} records, {mean_batch} on average"]
+        sizes.append(f"half up to {half}, 99 % up to {most}")
         sizes.append(f"largest {_large(topic.largest_batch)}")
         yield "batches", "; ".join(sizes)
     content = topic.content
     if content is not None and content.records:
         average = (content.key_bytes + content.value_bytes) // content.records
-        yield "records", f"{decimal(average)} of key and value on average; largest {_large(content.largest[0])}"
+        yield "records", f"{size_text(average)} of key and value on average; largest {_large(content.largest[0])}"
         nulls = f"{content.null_keys:,} records have none; {content.null_values:,} have no value"
         yield "keys", f"about {content.distinct_keys:,} different ones; {nulls}"
         if content.late_records:
@@ -147,14 +146,14 @@ def _cells(log: LogStatistics) -> tuple[str, ...]:
     offsets = ("-" if offset is None else str(offset) for offset in (log.start_offset, log.end_offset))
     late = log.late_batches if content is None else content.late_records
     keys = "-" if content is None else str(content.distinct_keys)
-    counts = (str(log.records), str(log.batches), decimal(log.size_bytes), rate, str(late), str(log.gaps), keys)
+    counts = (str(log.records), str(log.batches), size_text(log.size_bytes), rate, str(late), str(log.gaps), keys)
     return (str(log.partition), *offsets, *counts)
 
 
 def _large(large: LargeRecord | None) -> str:
     if large is None:
         return "-"
-    return f"{decimal(large.size_bytes)} at {large.topic_partition} offset {large.offset}"
+    return f"{size_text(large.size_bytes)} at {large.topic_partition} offset {large.offset}"
 
 
 def _about(number: float) -> str:
@@ -166,7 +165,7 @@ def _rate(number: float) -> str:
 
 
 def _byte_rate(number: float) -> str:
-    return f"{decimal(round(number))}/s" if number >= 10 else f"{number:.2g} bytes/s"
+    return f"{size_text(round(number))}/s" if number >= 10 else f"{number:.2g} bytes/s"
 
 
 # -- JSON

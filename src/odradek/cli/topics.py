@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
-from rich.filesize import decimal
 
 from odradek.arguments import is_broker
 from odradek.cli.admin_options import ListByDefault, complete_topics, connected
@@ -20,6 +19,7 @@ from odradek.errors import OffsetOutOfRangeError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
 from odradek.inspection.record_json import to_json
+from odradek.printable import size_text
 from odradek.records.timestamps import iso_text
 from odradek.storage.names import TopicPartition, is_internal
 
@@ -244,7 +244,7 @@ def _show_partitions(summaries: list[PartitionSummary], form: str, *, internal: 
             rows.extend(map(_cells, of_topic))
     show_table(rows)
     topics = len({summary.topic_partition.topic for summary in summaries})
-    size = decimal(sum(summary.size_bytes for summary in summaries))
+    size = size_text(sum(summary.size_bytes for summary in summaries))
     total = [counted(topics, "topic"), counted(len(summaries), "partition"), size]
     if all(summary.segments is not None for summary in summaries):
         total.insert(2, counted(sum(summary.segments or 0 for summary in summaries), "segment"))
@@ -259,7 +259,7 @@ def _row(summary: PartitionSummary) -> dict[str, object]:
 
 def _cells(summary: PartitionSummary) -> Sequence[object]:
     known = (summary.log_start_offset, summary.log_end_offset, summary.segments)
-    return (*summary.topic_partition, *known, decimal(summary.size_bytes), _moment(summary.last_timestamp))
+    return (*summary.topic_partition, *known, size_text(summary.size_bytes), _moment(summary.last_timestamp))
 
 
 def _topic_cells(topic: str, partitions: Sequence[PartitionSummary]) -> Sequence[object]:
@@ -267,7 +267,7 @@ def _topic_cells(topic: str, partitions: Sequence[PartitionSummary]) -> Sequence
     numbers = [summary.topic_partition.partition for summary in partitions]
     segments = [summary.segments for summary in partitions]
     total = None if None in segments else sum(filter(None, segments))
-    size = decimal(sum(summary.size_bytes for summary in partitions))
+    size = size_text(sum(summary.size_bytes for summary in partitions))
     last = max(-1 if summary.last_timestamp is None else summary.last_timestamp for summary in partitions)
     return (topic, f"{min(numbers)}-{max(numbers)}", None, None, total, size, _moment(None if last < 0 else last))
 

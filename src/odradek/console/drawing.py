@@ -9,7 +9,7 @@ from pathlib import Path
 
 from odradek.console.history import GAP_MS
 from odradek.console.source import TopicTotals
-from odradek.console.text_filters import number_text, size_text, time_text
+from odradek.console.text_filters import number_text, time_text
 from odradek.errors import FormatError, LogError
 from odradek.inspection.growth import first_timestamp, grown_at, growth
 from odradek.inspection.live_segments import LiveSegment, find_end, live_segments
@@ -17,6 +17,7 @@ from odradek.inspection.log_files import partition_folder
 from odradek.minutes import MINUTE_MS, Minute, this_minute
 from odradek.places.place import Place
 from odradek.plots import Span, Svg, largest_bars, series, timeline
+from odradek.printable import size_text
 from odradek.records.timestamps import now_ms
 from odradek.storage.names import TopicPartition
 

@@ -6,21 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from odradek.printable import printable
+from odradek.printable import printable, size_text
 from odradek.records.timestamps import iso_text
 
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _NOTHING = "–"
 
 
-def size_text(size_bytes: float | None) -> str:
-    """Return a size in decimal units, as listings of `odradek` have it."""
-    if size_bytes is None:
-        return _NOTHING
-    size, unit = float(size_bytes), 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size_bytes:,.0f} bytes" if not unit else f"{size:.1f} {_UNITS[unit]}"
+def known_size_text(size_bytes: float | None) -> str:
+    """Return a size, if it is known, as listings of `odradek` have it."""
+    return _NOTHING if size_bytes is None else size_text(size_bytes)
 
 
 def number_text(number: float | None) -> str:
@@ -48,7 +42,7 @@ def part_of_path(text: object) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "size": size_text,
+    "size": known_size_text,
     "number": number_text,
     "time": time_text,
     "safe_text": safe_text,

@@ -136,3 +136,21 @@ def test_a_pipe_gets_no_bar_and_neither_does_the_terminal() -> None:
 def test_no_terminal_no_bar() -> None:
     result = subprocess.run(program(PROGRAM), capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout, result.stderr) == (0, "the end\n", "")
+
+
+@pytest.mark.slow
+def test_without_the_package_that_draws_it_nothing_is_shown() -> None:
+    shown, _ = run_on_terminal(
+        program("""
+            import sys, threading
+            sys.modules["rich"] = None
+            from odradek.cli import progress
+            progress.DELAY_S = 0
+            with progress.progress("verify"):
+                for thread in threading.enumerate():
+                    if isinstance(thread, threading.Timer):
+                        thread.join()
+            print("the end")
+        """)
+    )
+    assert shown == "the end\r\n"

@@ -19,12 +19,12 @@ from odradek.console.drawing import DRAWN_PARTITIONS, segments_timeline
 from odradek.console.parameters import Parameters
 from odradek.console.source import Source
 from odradek.console.streaming import Streamed
-from odradek.console.text_filters import size_text
 from odradek.errors import OdradekError
 from odradek.inspection.finding import Finding
 from odradek.inspection.log_files import LogFile, classify, locate, partition_folder
 from odradek.inspection.verification.run import Verification
 from odradek.plots import largest_bars
+from odradek.printable import size_text
 from odradek.storage.names import TopicPartition
 
 _MARK = "<!-- what is found -->"

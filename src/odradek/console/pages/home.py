@@ -12,8 +12,8 @@ from odradek.console.console import console_of, text_of
 from odradek.console.drawing import drawn, largest_topics, levels, rates
 from odradek.console.history import LAG, SIZE
 from odradek.console.source import Source
-from odradek.console.text_filters import size_text
 from odradek.plots import Svg
+from odradek.printable import size_text
 
 _FIRST_SURVEY_S = 0.5
 _SHOWN = 10

@@ -6,17 +6,21 @@
 Kafka writes a frame as a stream, so without its content size. It reads all frames of a block, and passes over skippable
 ones. The blocks are walked before any is decoded. That detects an incomplete frame, of which the library would silently
 return the beginning, and it bounds the content, since no block holds more than 128 KiB.
+
+The package `zstandard` reads them if it is installed, or else Python's own library.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
-import zstandard
+from collections.abc import Iterator, Sequence
 
 from odradek.errors import CompressionError, DecompressedSizeError
 from odradek.records.compression import CHUNK_BYTES, KEPT_BYTES, Scratch
+
+try:
+    from odradek.records.compression import zstd_package as library
+except ModuleNotFoundError:
+    from odradek.records.compression import zstd_standard as library  # type: ignore[no-redef]
 
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
@@ -24,26 +28,9 @@ _BLOCK_BYTES = 128 * 1024
 _RAW, _RUN, _RESERVED = 0, 1, 3
 
 
-class _Contexts(threading.local):
-    """A thread's decoder, and the encoder that it used last: they are costly to make, and cannot be shared."""
-
-    def __init__(self) -> None:
-        self.decoder = zstandard.ZstdDecompressor()
-        self.level: int | None = None
-
-    def encoder_for(self, level: int) -> zstandard.ZstdCompressor:
-        if self.level != level:
-            self.encoder = zstandard.ZstdCompressor(level=level, write_content_size=False)
-            self.level = level
-        return self.encoder
-
-
-_contexts = _Contexts()
-
-
 def compress(data: memoryview, *, level: int, magic: int) -> bytes:
     """Return one frame without its content size."""
-    return _contexts.encoder_for(level).compress(data)
+    return library.compress(data, level)
 
 
 def _integer(data: memoryview, position: int, size: int) -> int:
@@ -84,31 +71,31 @@ def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
     return position, bound
 
 
-def _check_frames(data: memoryview, magic: int) -> int:
-    """Walk over the frames; return how large their content can be at most."""
+def _check_frames(data: memoryview, magic: int) -> tuple[Sequence[tuple[int, int]], int]:
+    """Walk over the frames; return where they are, and how large that can be at most."""
     if magic < 2:
         raise CompressionError(f"zstd needs magic 2, not magic {magic}")
+    frames = list[tuple[int, int]]()
     position = bound = 0
     while position < len(data):
-        position, most = _skip_frame(data, position)
-        bound += most
-    return bound
+        end, most = _skip_frame(data, position)
+        frames.append((position, end))
+        position, bound = end, bound + most
+    return frames, bound
 
 
 def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
     """Return the content of all frames; for no bytes at all, no bytes, as Kafka does."""
-    bound = _check_frames(data, magic)
+    frames, bound = _check_frames(data, magic)
     # One byte more than can be needed: with no room left, the library would stop before it verifies the checksum.
     room = min(bound, limit) + 1
     content = scratch(room)[:room]
     end = 0
-    # A decoder keeps the window of the largest frame, up to 128 MiB.
-    decoder = _contexts.decoder if room <= KEPT_BYTES else zstandard.ZstdDecompressor()
     try:
-        with decoder.stream_reader(data, read_across_frames=True) as reader:
+        with library.content(data, frames, is_kept=room <= KEPT_BYTES) as reader:
             while end < room and (size := reader.readinto(content[end:])):
                 end += size
-    except zstandard.ZstdError as error:
+    except library.ERROR as error:
         raise CompressionError(f"zstd: the block is damaged after {end} bytes of content: {error}") from error
     if end > limit:
         raise DecompressedSizeError(f"zstd: {len(data)} bytes grow past the limit of {limit} bytes")
@@ -117,15 +104,14 @@ def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) ->
 
 def chunks(data: memoryview, *, magic: int, limit: int) -> Iterator[memoryview]:
     """Yield the content of all frames, a part at a time."""
-    _check_frames(data, magic)
+    frames, _ = _check_frames(data, magic)
     content = memoryview(bytearray(CHUNK_BYTES))
     end = 0
-    # Not the decoder of the thread, which would keep the window of the largest frame.
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+    with library.content(data, frames, is_kept=False) as reader:
         while True:
             try:
                 size = reader.readinto(content)
-            except zstandard.ZstdError as error:
+            except library.ERROR as error:
                 raise CompressionError(f"zstd: the block is damaged after {end} bytes of content: {error}") from error
             if not size:
                 return
