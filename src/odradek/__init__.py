@@ -254,9 +254,9 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from odradek.version import VERSION
 
-        return version("odradek")
+        return VERSION
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

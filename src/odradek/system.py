@@ -9,7 +9,7 @@
     use_huge_pages             madvise(MADV_HUGEPAGE)       nothing
     secret_file                memfd_create                 a temporary file that only this user can read
     is_closed_by_peer          TCP_INFO                     a peek at the next byte
-    MORE_TO_COME               MSG_MORE                     nothing: more and smaller packets
+    more_to_come               MSG_MORE                     nothing: more and smaller packets
     lock_holder                F_GETLK                      F_GETLK with another structure
     memory_folder              /dev/shm                     nothing
     raise_descriptor_limit     the hard limit               the hard limit, or 10,240 if that is refused
@@ -24,18 +24,15 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
-import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-MORE_TO_COME: int = getattr(socket, "MSG_MORE", 0)
-"""The flag of a `send` that another one follows at once."""
+if TYPE_CHECKING:
+    import socket
 
 _POPULATE_READ = 22
 _TCP_ESTABLISHED = 1
@@ -125,6 +122,9 @@ def secret_file(content: bytes) -> Iterator[str]:
     """Give bytes a path while the block runs, in memory only if the system can."""
     create: Any = getattr(os, "memfd_create", None)
     if create is None:
+        # Imports much that is not needed otherwise.
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="odradek-") as folder:
             path = Path(folder, "secret")
             path.touch(mode=0o600)
@@ -174,6 +174,8 @@ def memory_folder() -> Path | None:
 
 def raise_descriptor_limit() -> None:
     """Allow this process as many open files as it may have."""
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _FEW_DESCRIPTORS):
         with suppress(OSError, ValueError):
@@ -184,12 +186,22 @@ def raise_descriptor_limit() -> None:
 # -- sockets
 
 
+def more_to_come() -> int:
+    """Return the flag of a `send` that another one follows at once."""
+    import socket
+
+    flag: int = getattr(socket, "MSG_MORE", 0)
+    return flag
+
+
 def is_closed_by_peer(connection: socket.socket) -> bool:
     """Return whether the peer has closed a TCP connection; without TCP_INFO, False as long as there is unread data.
 
     Raises:
         OSError: The connection is broken.
     """
+    import socket
+
     info: int | None = getattr(socket, "TCP_INFO", None)
     if info is not None:
         return connection.getsockopt(socket.IPPROTO_TCP, info, 1)[0] != _TCP_ESTABLISHED

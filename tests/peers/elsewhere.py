@@ -29,7 +29,6 @@ def take_away(delete: Callable[[Any, str], None], put: Callable[[Any, str, Any],
     for module, name in LINUX_ONLY:
         delete(module, name)
     put(fcntl, "F_FULLFSYNC", F_FULLFSYNC)
-    put(system, "MORE_TO_COME", 0)
     put(system, "memory_folder", lambda: None)
     put(system, "bring_in", lambda *_: None)
 

@@ -22,7 +22,10 @@ SLOW = {
     "multiprocessing",
     "numpy",
     "rich",
+    "shutil",
     "ssl",
+    "tempfile",
+    "typing_extensions",
 }
 
 

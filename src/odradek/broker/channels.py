@@ -209,7 +209,7 @@ class SocketChannel:
         flags = 0
         for part in out:
             if isinstance(part, FilePart) or len(parts) == _LISTED_PARTS:
-                flags = system.MORE_TO_COME
+                flags = system.more_to_come()
                 break
             parts.append(part)
         sent = self._socket.sendmsg(parts, [], flags) if len(parts) > 1 else self._socket.send(parts[0], flags)

@@ -29,9 +29,9 @@ from uuid import UUID
 from kio._kio_native import entity_reader
 from kio.schema.index import PayloadEntityType, api_key_map, schema_name_map
 from kio.static.constants import EntityType
-from typing_extensions import Buffer
 
 from odradek.broker.times_in_ms import with_times_in_ms
+from odradek.buffers import Buffer
 from odradek.errors import ProtocolError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.records.kernels.frames import WireReader

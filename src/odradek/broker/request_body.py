@@ -19,7 +19,6 @@ from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin
 
 from kio._kio_native import entity_reader, get_field_reader
-from typing_extensions import Buffer
 
 from odradek.broker.protocol import (
     FIXED_TYPES,
@@ -30,6 +29,7 @@ from odradek.broker.protocol import (
     unsigned_varint,
     without_none,
 )
+from odradek.buffers import Buffer
 from odradek.records.kernels.frames import WireReader
 
 _Check: TypeAlias = Callable[[WireReader], None]

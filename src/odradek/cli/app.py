@@ -24,6 +24,7 @@ from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush
 from odradek.errors import FormatError, OdradekError, OptionError, TimestampWarning
 from odradek.extras import missing_package
 from odradek.printable import printable
+from odradek.version import VERSION
 
 if TYPE_CHECKING:
     from odradek.inspection.finding import Finding
@@ -261,7 +262,7 @@ class Application(click.Group):
 
 
 @click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="odradek", prog_name="odradek", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:
     """Odradek reads, verifies, repairs and serves the log directories of Apache Kafka.
 

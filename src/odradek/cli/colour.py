@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from typing_extensions import Buffer
+from odradek.buffers import Buffer
 
 if TYPE_CHECKING:
     from odradek.inspection.searching.pattern import RecordPattern

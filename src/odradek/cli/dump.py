@@ -10,9 +10,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from typing_extensions import Buffer
 
 from odradek.arguments import is_broker
+from odradek.buffers import Buffer
 from odradek.cli.app import ExitCode, describe, exit_code, report
 from odradek.cli.options import COMMAND_CONFIG, COUNT, PATHS, Number, bundled
 from odradek.cli.progress import is_file, progress, total_size

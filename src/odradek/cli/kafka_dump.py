@@ -21,8 +21,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CorruptIndexError, FormatError
 from odradek.inspection.entry_listing import read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.printable import printable
+from odradek.version import VERSION
 
 _HAS_MEMBERS = (25, 68)
 """The error codes of a broker that sets no positions of a group with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP."""
@@ -78,7 +78,7 @@ class Console:
             "has_pipelines": bool(self.options.pipelines),
             "has_password": self.sessions.has_password,
             "writes": self.options.writes,
-            "version": version("odradek"),
+            "version": VERSION,
         }
 
     def _jobs(self) -> list[Mapping[str, Any]]:

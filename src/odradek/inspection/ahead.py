@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator
 from typing import TypeVar
 
-from typing_extensions import Buffer
+from odradek.buffers import Buffer
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogFile

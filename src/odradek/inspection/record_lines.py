@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.record_json import Decode, head
 from odradek.inspection.record_template import is_template, writer_of

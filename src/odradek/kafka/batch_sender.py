@@ -9,8 +9,8 @@ from typing import Any
 
 from kafka import errors
 from kafka.protocol.producer import ProduceRequest
-from typing_extensions import Buffer
 
+from odradek.buffers import Buffer
 from odradek.errors import (
     BrokerError,
     InvalidRecordError,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -30,6 +29,7 @@ from odradek.mcp.answer import TimeOverError
 from odradek.mcp.prompts import INCIDENTS
 from odradek.mcp.tool import TOOLS, Call, CallEndedError, Served, answered
 from odradek.mcp.untrusted import visible
+from odradek.version import VERSION
 
 _AT_ONCE = 4
 _LONGEST_ERROR = 800
@@ -101,7 +101,7 @@ def create_server(served: Served) -> Server[Any]:
 
     return Server(
         "odradek",
-        version=version("odradek"),
+        version=VERSION,
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

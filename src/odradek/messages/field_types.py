@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.messages.uuids import format_uuid
 

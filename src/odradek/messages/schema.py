@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.messages.field_types import FieldReader, FieldType, FieldWriter
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.closing import Closing
 from odradek.errors import UnknownTopicOrPartitionError
 from odradek.inspection.group_description import SharedPartition

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from typing_extensions import Buffer
+from odradek.buffers import Buffer
 
 _ROW_BYTES = 32  # offset, timestamp, type and slots
 

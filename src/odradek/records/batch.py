@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import V2_HEADER_BYTES, BatchHeader

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple, NoReturn
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CorruptRecordError, DecompressedSizeError, FormatError
 from odradek.records.compression import CHUNK_BYTES, LARGE_BYTES, Decompressor, chunks
 from odradek.records.header import LOG_APPEND_TIME_FLAG, BatchHeader

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CorruptRecordError, TruncatedBatchError
 from odradek.records.header import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, BatchHeader
 from odradek.records.kernels.objects import Record, unchecked_record

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.compression import Decompressor
 from odradek.records.header import LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader

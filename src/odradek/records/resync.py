@@ -10,8 +10,7 @@ made to look like batches everywhere costs no more than a few readings of it.
 
 from __future__ import annotations
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.records.kernels import resync
 
 MAX_OFFSET_STEP = 0x7FFFFFFF

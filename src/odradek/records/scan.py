@@ -12,8 +12,7 @@ import os
 from collections.abc import Iterator
 from enum import IntEnum
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import (
     CorruptRecordError,
     FormatError,

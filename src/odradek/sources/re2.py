@@ -8,8 +8,8 @@ from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from typing_extensions import Buffer
 
+from odradek.buffers import Buffer
 from odradek.inspection.searching.pattern import Judge
 from odradek.records.kernels.search import Texts
 

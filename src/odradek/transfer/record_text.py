@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from typing_extensions import Buffer
 
+from odradek.buffers import Buffer
 from odradek.columnar.encode import column_rows
 from odradek.columnar.header_names import EXACT_SCHEMA
 from odradek.columnar.record_schema import COLUMNS

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek.broker.api.k13_leave_group import leave_group
 from odradek.broker.groups.membership import JoinRequest, LeavingMember
 from odradek.broker.running import BrokerThread
 from odradek.broker.turns import whole
@@ -100,6 +102,49 @@ def test_a_classic_member_that_leaves_before_an_upgrade_reads_it_is_not_missed(
         assert made.members.keys() == {"x", one.member_id}
 
     running.call(race)
+
+
+def test_a_member_that_leaves_during_an_upgrade_is_gone_if_the_answer_says_so(
+    running: BrokerThread, client: WireClient
+) -> None:
+    one = classic_group(running, client)
+
+    def race() -> Any:
+        named = [SimpleNamespace(member_id=name, group_instance_id=None) for name in ("unknown", one.member_id)]
+        body = SimpleNamespace(group_id="g", members=named)
+        leaving: Any = leave_group(SimpleNamespace(body=body, version=5, broker=running.broker))  # type: ignore[arg-type]
+        # The first one was looked at.
+        next(leaving)
+        shard = running.broker.groups.shard("g")
+        whole(shard.consumers.heartbeat("g", heartbeat("x")))
+        answers = whole(leaving)["members"]
+        group = shard.groups["g"]
+        assert isinstance(group, ConsumerGroup)
+        assert group.members.keys() == {"x"}
+        return [int(answer["error_code"]) for answer in answers]
+
+    assert running.call(race) == [UNKNOWN_MEMBER, 0]
+
+
+def test_a_member_that_leaves_during_a_downgrade_leaves_the_classic_group(
+    running: BrokerThread, client: WireClient
+) -> None:
+    beat(client)
+    assert int(ClassicMember(client, "g", "m").join().error_code) == 0
+
+    def race() -> Any:
+        shard = running.broker.groups.shard("g")
+        removing = shard.consumers.remove_members("g", [LeavingMember("m", None, "")])
+        departing = shard.consumers.leave("g", heartbeat("x", -1))
+        next(departing)
+        while next(removing) is None:
+            # It gets to where it waits for its turn.
+            pass
+        whole(departing)
+        assert isinstance(shard.groups["g"], ClassicGroup)
+        return whole(removing)
+
+    assert running.call(race) == []
 
 
 def test_a_join_that_waits_for_a_downgrade_joins_the_classic_group(running: BrokerThread, client: WireClient) -> None:

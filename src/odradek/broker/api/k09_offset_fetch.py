@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, code_of
 from odradek.broker.protocol import Message, given
-from odradek.broker.turns import Work, each_partition, whole
+from odradek.broker.turns import Work, each, each_partition, whole
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.groups.consumer import ConsumerGroup
 from odradek.coordination.groups.offsets import OffsetRecord, Offsets
@@ -93,9 +93,11 @@ def _group(
     offsets = shard.offsets
     committed = offsets.of(group_id)
     if topics is None:
-        names = {partition.topic for partition in committed}
+        # They are answered as they are now, though others may commit between two turns.
+        committed = dict(committed)
+        names = set((yield from each(committed, lambda partition: partition.topic)))
         shown, _ = yield from request.split(Operation.DESCRIBE, ResourceType.TOPIC, names)
-        found = _all(request, offsets, group_id, committed, shown)
+        found = yield from _all(request, offsets, group_id, committed, shown)
     else:
         if sum(len(topic.partition_indexes) for topic in topics) > _AT_ONCE:
             # They are answered as they are now, though others may commit between two turns.
@@ -110,9 +112,10 @@ def _all(
     group_id: str,
     committed: dict[TopicPartition, OffsetRecord],
     shown: Container[str],
-) -> list[Message]:
+) -> Work[list[Message]]:
     topics: dict[str, list[Message]] = {}
     for partition, offset in committed.items():
+        yield
         if partition.topic not in shown:
             continue
         answered = _offset(request, offsets, group_id, partition, offset)
@@ -120,6 +123,7 @@ def _all(
     found: list[Message] = []
     image = request.broker.logs.metadata_image
     for name, partitions in topics.items():
+        yield
         known = image.topics.get(name)
         topic_id = None if known is None else known.topic_id
         # A topic that was deleted has no id to name it by.

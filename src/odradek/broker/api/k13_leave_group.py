@@ -34,10 +34,14 @@ def leave_group(request: Request) -> Work[Message]:
             for one in body.members
         ]
     shard = request.broker.groups.shard(body.group_id)
-    if isinstance(shard.groups.get(body.group_id), ConsumerGroup):
-        members = yield from shard.consumers.remove_members(body.group_id, leaving)
-    else:
-        members = yield from shard.members.leave(body.group_id, leaving)
+    members = list[Message]()
+    while len(members) < len(leaving):
+        # The group may move to the other protocol between two turns.
+        rest = leaving[len(members) :]
+        if isinstance(shard.groups.get(body.group_id), ConsumerGroup):
+            members += yield from shard.consumers.remove_members(body.group_id, rest)
+        else:
+            members += yield from shard.members.leave(body.group_id, rest)
     if request.version < _FIRST_WITH_SEVERAL:
         return {"error_code": members[0]["error_code"]}
     return {"error_code": NO_ERROR, "members": members}

@@ -262,6 +262,8 @@ class Consumers:
     def remove_members(self, group_id: str, members: Sequence[LeavingMember]) -> Work[list[Message]]:
         """Work: remove the members that LeaveGroup names, as an administrator does; return an answer for each.
 
+        If the group has become a classic one, there are no answers.
+
         Raises:
             ApiError: The change could not be written.
         """
@@ -286,6 +288,8 @@ class Consumers:
         try:
             yield from self._changes.make(group_id, steps)
         except RefusedError:
+            if isinstance(self._state.groups.get(group_id), ClassicGroup):
+                return []
             # The group was removed meanwhile.
             return [leaving.answer(int(ErrorCode.unknown_member_id)) for leaving in members]
         for member_id in removed:

@@ -26,7 +26,7 @@ from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.groups.clients import Answer, GroupClients, join_answer, sync_answer
 from odradek.broker.protocol import Message
 from odradek.broker.state_topic import check_storable
-from odradek.broker.turns import Work, each
+from odradek.broker.turns import Work
 from odradek.coordination.errors import GroupErrorCode, RefusedError
 from odradek.coordination.groups.classic import Action, ClassicGroup, Event, Member, Protocols, State
 from odradek.coordination.groups.replay import Group
@@ -459,13 +459,17 @@ class Membership:
     # -- LeaveGroup
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> Work[list[Message]]:
-        """Work: let members go; return an answer for each."""
-        group = self._groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
-            return (yield from each(members, lambda member: member.answer(int(ErrorCode.unknown_member_id))))
-        answers = yield from each(members, lambda member: member.answer(self._leave(group, member)))
+        """Work: let members go; return an answer for each, up to the first one for which the group is another one."""
+        group, answers = self._groups.get(group_id), list[Message]()
+        for member in members:
+            if self._groups.get(group_id) is not group:
+                # A member of the consumer protocol has joined between two turns.
+                return answers
+            unknown = int(ErrorCode.unknown_member_id)
+            answers.append(member.answer(self._leave(group, member) if isinstance(group, ClassicGroup) else unknown))
+            yield
         gone = [answer["member_id"] for answer in answers if answer["error_code"] == NO_ERROR]
-        if gone:
+        if gone and isinstance(group, ClassicGroup) and self._groups.get(group_id) is group:
             if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
                 self._prepare_rebalance(group, f"members {', '.join(gone)} leave")
             else:

@@ -18,8 +18,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Decompressor

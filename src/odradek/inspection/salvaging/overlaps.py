@@ -18,8 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.batches import batches_and_damage, salvageable, wrapper_length
 from odradek.inspection.index_evidence import IndexEvidence

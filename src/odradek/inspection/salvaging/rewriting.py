@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.records import BatchHeader
 from odradek.records.batch import each_record
 from odradek.records.builder import build_batch

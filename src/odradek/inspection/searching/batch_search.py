@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.searching.pattern import RecordPattern
 from odradek.inspection.selection import DumpSelection

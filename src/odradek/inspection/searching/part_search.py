@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.inspection.record_lines import RecordLines
 from odradek.inspection.searching.batch_search import BatchSearch, Committed, Found
 from odradek.inspection.searching.pattern import RecordPattern

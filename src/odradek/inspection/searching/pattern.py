@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal as Word
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import OptionError
 from odradek.inspection.searching.re2_pattern import re2_pattern
 from odradek.inspection.searching.required_literals import is_literal, required_literals

@@ -17,8 +17,7 @@ import re
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.messages.field_types import (
     BOOL,

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import (
     CorruptMessageError,
     InvalidRecordError,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from typing_extensions import Buffer
+from typing import TypeAlias
 
 from odradek.arguments import given_text
+from odradek.buffers import Buffer
 from odradek.records.kernels.objects import Record, are_records
 from odradek.records.timestamps import Time
 
-Headers = Iterable[tuple[str, Buffer | None]]
+Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 """Pairs of a name and bytes or None, in order; names may repeat."""
 
 

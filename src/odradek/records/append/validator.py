@@ -20,8 +20,7 @@ from threading import Lock
 from traceback import clear_frames
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import (
     BrokerError,
     CorruptMessageError,

@@ -20,8 +20,7 @@ from enum import IntEnum
 from importlib import import_module
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import CompressionError
 
 __all__ = [

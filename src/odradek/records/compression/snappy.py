@@ -17,8 +17,8 @@ import struct
 from collections.abc import Iterator
 
 import cramjam
-from typing_extensions import Buffer
 
+from odradek.buffers import Buffer
 from odradek.errors import CompressionError, DecompressedSizeError
 from odradek.records.compression import Scratch
 

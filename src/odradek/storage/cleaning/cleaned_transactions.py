@@ -11,8 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from typing_extensions import Buffer
-
 from odradek.arguments import checked_flag, checked_index, checked_text
+from odradek.buffers import Buffer
 from odradek.errors import InvalidRecordError, OdradekError
 from odradek.html_table import SHOWN_ROWS, html_or_reason, html_table
 from odradek.records.append.given import Headers, given_records

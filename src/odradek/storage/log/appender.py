@@ -13,9 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
 from odradek.arguments import checked_int
+from odradek.buffers import Buffer
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
 from odradek.records.append.batching import AppendResult, BatchBuilder, headers_of, in_segments
 from odradek.records.append.validator import AppendOrigin, AppendRules, accept_plain, validate_append

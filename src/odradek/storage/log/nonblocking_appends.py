@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.records.append.batching import AppendResult
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.header import V2_HEADER_BYTES

@@ -30,9 +30,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from typing_extensions import Buffer
-
 from odradek.arguments import checked_flag, checked_int, given_text
+from odradek.buffers import Buffer
 from odradek.errors import FormatError, LogError
 from odradek.records.append.batching import AppendResult
 from odradek.records.append.given import Headers, given_records

@@ -15,8 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from typing_extensions import Buffer
-
+from odradek.buffers import Buffer
 from odradek.errors import FormatError
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches

@@ -7,8 +7,8 @@ import zlib
 from typing import Any
 
 import pytest
-from typing_extensions import Buffer
 
+from odradek.buffers import Buffer
 from odradek.errors import (
     BrokerError,
     CorruptMessageError,
