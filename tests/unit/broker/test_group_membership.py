@@ -31,7 +31,7 @@ from peers.group_requests import (
     sync_message,
 )
 
-UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCE, FENCED = 25, 22, 27, 82
+INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCE, FENCED = 23, 25, 22, 27, 82
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +95,12 @@ def test_a_member_joins_and_leaves(client: WireClient, version: int) -> None:
     assert int(left.error_code) == 0
     assert state(client, "g") == "Empty"
     assert heartbeat(client, "g", joined.member_id, 1) == UNKNOWN_MEMBER
+
+
+def test_a_member_has_a_hundred_protocols_at_most(client: WireClient) -> None:
+    for count, expected in ((101, INCONSISTENT_PROTOCOL), (100, 0)):
+        protocols = {f"assignor-{number}": b"" for number in range(count)}
+        assert int(client.call(JOIN, 3, join_message("g", protocols=protocols)).error_code) == expected
 
 
 def test_a_second_member_makes_the_first_one_join_again(client: WireClient, other: WireClient) -> None:

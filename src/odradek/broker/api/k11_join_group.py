@@ -25,6 +25,8 @@ from odradek.broker.protocol import Encoded, Message, RequestHeader, encode_resp
 from odradek.broker.turns import Work, result_of
 
 _FIRST_WITHOUT_PROTOCOL = 7
+_MOST_PROTOCOLS = 100
+"""All members' protocols are compared in one turn of the loop. Clients have one for each assignor: three at most."""
 
 
 def _encode(header: RequestHeader, message: Message) -> Encoded:
@@ -52,6 +54,8 @@ def join_group(request: Request) -> Message | Awaitable[Message]:
     shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
     if not shortest <= session_timeout_ms <= longest:
         return join_answer(int(ErrorCode.invalid_session_timeout), body.member_id)
+    if len(body.protocols) > _MOST_PROTOCOLS:
+        return join_answer(int(ErrorCode.inconsistent_group_protocol), body.member_id)
     joining = JoinRequest(
         version=request.version,
         group_id=body.group_id,
