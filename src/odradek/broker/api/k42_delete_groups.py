@@ -36,7 +36,7 @@ def _delete(request: Request, group_id: str) -> Work[Message]:
         if isinstance(group, ShareGroup):
             code = yield from shard.share_offsets.remove(group)
         if not code:
-            shard.delete_group(group_id)
+            yield from shard.delete_group(group_id)
     except BrokerError as error:
         code = code_of(error)
     return {"group_id": group_id, "error_code": code}

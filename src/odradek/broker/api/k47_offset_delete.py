@@ -30,12 +30,11 @@ def offset_delete(request: Request) -> Work[Message]:
     if group is None:
         raise ApiError(ErrorCode.group_id_not_found)
     group.check_offset_delete()
-    known = set(shard.offsets.removable(body.group_id))
     removed = []
     for one in answers.found:
         is_read = group.is_subscribed_to(one.topic_partition.topic)
         answers.answer(one, int(ErrorCode.group_subscribed_to_topic if is_read else ErrorCode.none))
-        if not is_read and one.topic_partition in known:
+        if not is_read and shard.offsets.has(body.group_id, one.topic_partition):
             removed.append((body.group_id, one.topic_partition))
-    shard.remove_offsets(removed)
+    yield from shard.remove_offsets(removed)
     return {"error_code": NO_ERROR, "topics": answers.topics()}

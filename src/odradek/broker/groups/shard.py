@@ -49,7 +49,7 @@ from odradek.storage.names import TopicPartition
 
 _logger = logger(__name__)
 
-_TOMBSTONES_AT_ONCE = 1000
+_OFFSETS_AT_ONCE = 200
 _GROUPS_AT_ONCE = 50
 _FIRST_WITH_MEMBER_EPOCH = 9
 
@@ -243,18 +243,32 @@ class Shard:
         for number, (key, value, _) in enumerate(commits):
             self._state.replay_offset(key, value, first + number, producer_id)
 
-    def remove_offsets(self, offsets: Iterable[tuple[str, TopicPartition]]) -> None:
-        """Remove offsets of groups, pending ones too.
+    def remove_offsets(
+        self, offsets: Iterable[tuple[str, TopicPartition]], end_offset: int | None = None
+    ) -> Work[None]:
+        """Work: remove offsets of groups, pending ones too; not those that are committed while it does.
+
+        Args:
+            offsets: The groups, and the partitions that the offsets are of.
+            end_offset: Offsets whose record is at or after this one stay; where the log ends now if None.
 
         Raises:
             ApiError: That could not be written.
         """
-        keys = [OffsetCommitKey(group_id, *partition) for group_id, partition in offsets]
-        for start in range(0, len(keys), _TOMBSTONES_AT_ONCE):
-            some = keys[start : start + _TOMBSTONES_AT_ONCE]
-            first = self.append([encode_offset_commit(key, None) for key in some])
-            for number, key in enumerate(some):
-                self.offsets.replay(key, None, first + number, -1)
+        end_offset = self.partition.log.log_end_offset if end_offset is None else end_offset
+        places = iter(offsets)
+        while some := list(islice(places, _OFFSETS_AT_ONCE)):
+            yield from self._room()
+            keys = [
+                OffsetCommitKey(group_id, *partition)
+                for group_id, partition in some
+                if self.offsets.last_record_offset(group_id, partition) < end_offset
+            ]
+            if keys:
+                first = self.append([encode_offset_commit(key, None) for key in keys])
+                for number, key in enumerate(keys):
+                    self.offsets.replay(key, None, first + number, -1)
+            yield
 
     def remove_offsets_of(self, topics: Iterable[str], end_offset: int) -> Work[None]:
         """Work: remove the offsets of topics that were committed before an offset of this partition's log.
@@ -262,11 +276,7 @@ class Shard:
         Raises:
             ApiError: That could not be written.
         """
-        found = self.offsets.of_topics(topics)
-        while some := list(islice(found, _GROUPS_AT_ONCE)):
-            yield from self._room()
-            self.remove_offsets([place for place in some if self.offsets.last_record_offset(*place) < end_offset])
-            yield
+        return self.remove_offsets(self.offsets.of_topics(topics), end_offset)
 
     # -- groups
 
@@ -276,8 +286,10 @@ class Shard:
         if isinstance(group, ClassicGroup):
             self.members.removed(group)
 
-    def delete_group(self, group_id: str) -> None:
-        """Remove a group and its offsets, as a client asked for.
+    def delete_group(self, group_id: str) -> Work[None]:
+        """Work: remove a group and its offsets, as a client asked for.
+
+        A member that joins meanwhile joins the next group of that name.
 
         Raises:
             ApiError: The group does not exist, or that could not be written.
@@ -287,8 +299,14 @@ class Shard:
         if group is None:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         group.check_delete()
-        self.remove_offsets([(group_id, partition) for partition in self.offsets.removable(group_id)])
-        self._remove_group(group)
+        yield from self.remove_offsets([(group_id, partition) for partition in self.offsets.removable(group_id)])
+        if self._is_left_alone(group):
+            self._remove_group(group)
+
+    def _is_left_alone(self, group: Group) -> bool:
+        """Whether a group has no members, no offsets, and nobody has removed it."""
+        group_id = group.group_id
+        return self.groups.get(group_id) is group and group.is_empty and not any(self.offsets.removable(group_id))
 
     def unload(self) -> None:
         """Answer all members that this is not their coordinator: the partition was closed."""
@@ -306,17 +324,18 @@ class Shard:
             try:
                 # Another request may have removed it meanwhile.
                 if self.groups.get(group.group_id) is group:
-                    self._expire(group, now_ms)
+                    yield from self._expire(group, now_ms)
             except ApiError as error:
                 # Continue with the other groups.
                 _logger.warning("the expired offsets of group %s cannot be removed: %s", group.group_id, error)
             if number % _GROUPS_AT_ONCE == 0:
                 yield
 
-    def _expire(self, group: Group, now_ms: int) -> None:
+    def _expire(self, group: Group, now_ms: int) -> Work[None]:
+        group_id = group.group_id
         expired = list(self.offsets.expired(group, now_ms, self._retention_ms))
-        is_all = len(expired) == len(self.offsets.of(group.group_id)) and not self.offsets.is_pending(group.group_id)
-        self.remove_offsets((group.group_id, partition) for partition in expired)
+        is_all = len(expired) == len(self.offsets.of(group_id)) and not self.offsets.is_pending(group_id)
+        yield from self.remove_offsets([(group_id, partition) for partition in expired])
         # Kafka keeps share groups until they are deleted.
-        if is_all and group.is_empty and not isinstance(group, ShareGroup):
+        if is_all and not isinstance(group, ShareGroup) and self._is_left_alone(group):
             self._remove_group(group)

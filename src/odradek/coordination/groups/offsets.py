@@ -92,6 +92,10 @@ class Offsets:
         found = self._open.get(group_id)
         return found is not None and (partition is None or partition in found)
 
+    def has(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a group has an offset of a partition, pending ones too."""
+        return partition in self.of(group_id) or self.is_pending(group_id, partition)
+
     def replay(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
