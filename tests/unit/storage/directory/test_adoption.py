@@ -203,7 +203,9 @@ def test_a_link_to_itself_and_a_folder_out_of_reach(tmp_path: Path, monkeypatch:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    # `Path.iterdir` calls the one, or since Python 3.13 the other.
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refuse)
     with pytest.raises(LogError, match="data cannot be read as a log directory: Permission denied"):
         WritableLogDirectory(tmp_path / "data")
 
