@@ -60,7 +60,7 @@ class World:
         topics: Any = lambda: self.topics  # noqa: E731
         image: Any = SimpleNamespace(configs={})
         settings = GroupSettings(lambda: image, config)
-        changes = partial(Changes, self.state, self._append, self._room, self.members, topics, unused)
+        changes = partial(Changes, self.state, self._append, self._room, self.members, topics)
         self.consumers = Consumers(
             self.state, changes, topics, unused, unused, self.clock, config, settings, self.turns
         )

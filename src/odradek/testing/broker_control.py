@@ -269,7 +269,7 @@ class BrokerControl:
 
     def delete_group(self, group: str) -> None:
         """Delete a group; see `Broker.delete_group`."""
-        self._when_loaded(lambda: self.server.broker.groups.shard(group).delete_group(group))
+        self._when_loaded(lambda: whole(self.server.broker.groups.shard(group).delete_group(group)))
 
     def _when_loaded(self, action: Callable[[], None]) -> None:
         """Do something in the broker's thread, as soon as it has loaded the groups of its log directory."""

@@ -207,7 +207,7 @@ def test_groups_that_are_removed_while_they_are_listed_are_not_listed(
                 commit(server, name, OFFSET)
             connection = Connection(server, "PLAINTEXT", "127.0.0.1", 1 << 20)
             found = server.handle(connection, bytearray(encode_request(LIST_GROUPS, 2, 1, "tests", {})[4:]))
-            groups.shard("g1").delete_group("g1")
+            whole(groups.shard("g1").delete_group("g1"))
             assert isinstance(found, Awaitable)
             answered = await found
             connection.close()

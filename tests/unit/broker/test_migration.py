@@ -308,18 +308,6 @@ def test_a_subscription_of_many_topics_joins_in_turns(running: BrokerThread, cli
     assert members(client) == {"x", "m"}
 
 
-@pytest.mark.slow
-def test_many_protocols_of_a_member_are_written_in_another_thread(running: BrokerThread, client: WireClient) -> None:
-    beat(client)
-    protocols = {f"p{number}": subscription(["events"]) if not number else b"" for number in range(5000)}
-    one = ClassicMember(client, "g", "m")
-    message = {**one.join_message(), "protocols": [{"name": name, "metadata": protocols[name]} for name in protocols]}
-    assert client.call(JOIN, 9, message).protocol_name == "p0"
-    group = running.broker.groups.shard("g").groups["g"]
-    assert isinstance(group, ConsumerGroup)
-    assert len(group.classic_protocols) == 5000
-
-
 def test_texts_that_records_do_not_hold_are_refused(running: BrokerThread, client: WireClient) -> None:
     beat(client)
     answer = client.call(JOIN, 9, ClassicMember(client, "g", "m" * 40_000).join_message())

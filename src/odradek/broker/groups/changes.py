@@ -12,30 +12,24 @@ Source in Kafka: `GroupMetadataManager` (`getOrMaybeCreateConsumerGroup`), `Coor
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.groups.image_topics import ImageTopics
 from odradek.broker.groups.membership import Membership
 from odradek.broker.groups.turnstiles import Turnstiles
-from odradek.broker.turns import Work, result_of
+from odradek.broker.turns import Work
 from odradek.coordination.errors import GroupErrorCode, RefusedError
 from odradek.coordination.groups.classic import ClassicGroup
 from odradek.coordination.groups.consumer import ConsumerGroup
 from odradek.coordination.groups.heartbeat import Outcome, Settings, Steps
 from odradek.coordination.groups.migration import Upgrade, check_upgrade, upgrade
-from odradek.coordination.groups.modern import GroupRecord
 from odradek.coordination.groups.replay import Group, GroupState
 from odradek.coordination.state_log import KeyValue
-from odradek.messages.coordinators.group_records import ConsumerGroupMemberMetadataValue
 
 _INTERRUPTED = int(ErrorCode.rebalance_in_progress)
-
-_FEW_PROTOCOLS = 100
-"""More protocols of a member are written in another thread: a client may name as many as its request holds."""
 
 
 class Changes:
@@ -47,7 +41,6 @@ class Changes:
         room: Work: waits until the event loop need not wait for the disk for that.
         classic: The members of classic groups.
         topics: Returns the topics as they are now.
-        run: Runs an action in another thread.
         upgraded: Called with a classic group whose members are in a consumer group now.
         downgraded: Called with a consumer group whose members are in a classic group now.
     """
@@ -59,7 +52,6 @@ class Changes:
         room: Callable[[], Work[None]],
         classic: Membership,
         topics: Callable[[], ImageTopics],
-        run: Callable[[Callable[[], Any]], Awaitable[Any]],
         upgraded: Callable[[ClassicGroup], None],
         downgraded: Callable[[ConsumerGroup], None],
     ) -> None:
@@ -68,7 +60,6 @@ class Changes:
         self._room = room
         self._classic = classic
         self._topics = topics
-        self._run = run
         self._upgraded = upgraded
         self._downgraded = downgraded
         self._turnstiles = Turnstiles()
@@ -130,7 +121,7 @@ class Changes:
                 upgraded = [] if outcome.upgrade is None else outcome.upgrade.records
                 encoded: list[KeyValue] = []
                 for record in chain(upgraded, outcome.records):
-                    encoded.append((yield from self._encoded(record)))
+                    encoded.append(record.encoded())
                     yield
                 yield from self._room()
                 # A request that does not wait may have replaced or removed the group meanwhile, or joined it.
@@ -140,14 +131,6 @@ class Changes:
         finally:
             self._turnstiles.leave(group_id)
         return outcome
-
-    def _encoded(self, record: GroupRecord) -> Work[KeyValue]:
-        value = record.value
-        classic = value.classic_member_metadata if isinstance(value, ConsumerGroupMemberMetadataValue) else None
-        if classic is None or len(classic.supported_protocols) <= _FEW_PROTOCOLS:
-            return record.encoded()
-        found: KeyValue = yield from result_of(self._run(record.encoded))
-        return found
 
     def _write(self, group_id: str, outcome: Outcome, encoded: list[KeyValue]) -> None:
         group = self._state.groups.get(group_id)

@@ -113,7 +113,7 @@ class Shard:
         self.groups = self._state.groups
         self.offsets = self._state.offsets
         self.members = Membership(self.groups, self.append, self.after, clock, config)
-        changes = partial(Changes, self._state, self.append, self._room, self.members, topics, topic.run)
+        changes = partial(Changes, self._state, self.append, self._room, self.members, topics)
         self.consumers = Consumers(self._state, changes, topics, topic.run, match, clock, config, settings, turns)
         self.shares = Shares(self._state, self.append, self._room, topics, share_state, clock, config, settings, turns)
         self.share_offsets = ShareOffsets(self.shares, clock.now_ms)
