@@ -186,7 +186,7 @@ def zstd_encoders(data: bytes) -> Candidates:
         found["zstandard, new stream"] = stream
         found["zstandard, at once"] = lambda: encoder.compress(data)
     if zstd_standard:
-        found["Python's library"] = lambda: zstd_standard.compress(data, 3)
+        found["Python's library"] = partial(zstd_standard.encoder(3), data)
     if cramjam:
         found["cramjam"] = lambda: cramjam.zstd.compress(data, level=3)
     if pyarrow:

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from odradek import system
+from odradek.der import first_element
 
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _JKS_KEY, _JKS_TRUSTED = 1, 2
@@ -132,12 +133,13 @@ def _check_rounds(encoded: str) -> None:
     Raises:
         ValueError: The key takes too many rounds, or cannot be read.
     """
-    algorithm = _der(_der(base64.b64decode(encoded, validate=True))[1])[1]
+    _, info, _ = first_element(base64.b64decode(encoded, validate=True), "key")
+    _, algorithm, _ = first_element(info, "key")
     if len(algorithm) > _LONGEST_ALGORITHM or _SCRYPT in algorithm:
         raise ValueError("has a key that is encrypted in a way that is not supported")
     left = [algorithm]
     while left:
-        tag, content, rest = _der(left.pop())
+        tag, content, rest = first_element(left.pop(), "key")
         left += [part for part in (rest, content if tag == _SEQUENCE else b"") if part]
         if tag == _INTEGER and int.from_bytes(content, "big") > _MOST_ROUNDS:
             raise ValueError(f"has a key that takes more than {_MOST_ROUNDS:,} rounds to decrypt")
@@ -230,9 +232,9 @@ def _certificate(reader: _JksReader, version: int) -> bytes:
 
 def _unprotected(info: bytes, password: bytes) -> bytes:
     """Return the key in an `EncryptedPrivateKeyInfo`, whose second part is what Java's `KeyProtector` made."""
-    _, sequence, _ = _der(info)
-    _, _, rest = _der(sequence)  # the algorithm
-    kind, protected, _ = _der(rest)
+    _, sequence, _ = first_element(info, "key")
+    _, _, rest = first_element(sequence, "key")  # the algorithm
+    kind, protected, _ = first_element(rest, "key")
     if kind != 0x04 or len(protected) < 2 * _DIGEST_BYTES:
         raise ValueError("the key in the JKS store is damaged")
     salt, hidden, check = protected[:20], protected[20:-20], protected[-20:]
@@ -244,22 +246,6 @@ def _unprotected(info: bytes, password: bytes) -> bytes:
     if not hmac.compare_digest(_digest(password, plain), check):
         raise ValueError("the key's password (ssl.key.password) is wrong")
     return plain
-
-
-def _der(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the content of the first element of DER, and what follows it."""
-    if len(data) < 2:
-        raise ValueError("the key is damaged")
-    length, start = data[1], 2
-    if length == 0x80:
-        # An element that only its end marks: no DER, but OpenSSL reads it.
-        raise ValueError("the key is not DER")
-    if length & 0x80:
-        start = 2 + (length & 0x7F)
-        length = int.from_bytes(data[2:start])
-    if start + length > len(data):
-        raise ValueError("the key is damaged")
-    return data[0], data[start : start + length], data[start + length :]
 
 
 def _utf16(password: str) -> bytes:

@@ -31,6 +31,7 @@ from odradek.printable import logger
 _logger = logger(__name__)
 
 _LISTED_PARTS = 64
+_MORE_TO_COME = system.more_to_come()
 _TURN_BYTES = 1 << 22
 _SENDFILE_BYTES = 1 << 20
 _TLS_PART_BYTES = 1 << 16
@@ -209,7 +210,7 @@ class SocketChannel:
         flags = 0
         for part in out:
             if isinstance(part, FilePart) or len(parts) == _LISTED_PARTS:
-                flags = system.more_to_come()
+                flags = _MORE_TO_COME
                 break
             parts.append(part)
         sent = self._socket.sendmsg(parts, [], flags) if len(parts) > 1 else self._socket.send(parts[0], flags)

@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from odradek.der import first_element
+
 _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
@@ -42,8 +44,8 @@ class _Element(NamedTuple):
     """A value in DER: its tag, its content, and all of its bytes."""
 
     tag: int
-    content: bytes
-    whole: bytes
+    content: memoryview
+    whole: memoryview
 
 
 def distinguished_name(certificate: bytes) -> str:
@@ -56,16 +58,13 @@ def distinguished_name(certificate: bytes) -> str:
         ValueError: It is not in DER.
     """
     try:
-        [signed] = _elements(certificate)
+        [signed] = _elements(memoryview(certificate))
         body = next(_elements(signed.content))
         fields = [field for field in _elements(body.content) if field.tag != _VERSION]
-        return ",".join("+".join(map(_attribute, _elements(part.content))) for part in _parts(fields[_SUBJECT]))
+        parts = list(_elements(fields[_SUBJECT].content))
+        return ",".join("+".join(map(_attribute, _elements(part.content))) for part in reversed(parts))
     except (IndexError, StopIteration):
         raise ValueError("a certificate without a subject") from None
-
-
-def _parts(name: _Element) -> list[_Element]:
-    return list(_elements(name.content))[::-1]
 
 
 def _attribute(attribute: _Element) -> str:
@@ -74,7 +73,7 @@ def _attribute(attribute: _Element) -> str:
     keyword = _KEYWORDS.get(number)
     if keyword is None or value.tag not in _TEXTS:
         return f"{keyword or number}=#{value.whole.hex()}"
-    text = _TO_ESCAPE.sub(r"\\\1", value.content.decode("utf-8", "replace")).replace("\0", r"\00")
+    text = _TO_ESCAPE.sub(r"\\\1", str(value.content, "utf-8", "replace")).replace("\0", r"\00")
     rest = text.lstrip(_SPACES)
     inner = rest.rstrip(_SPACES)
     return f"{keyword}={_escaped(text[: -len(rest) or None])}{inner}{_escaped(rest[len(inner) :])}"
@@ -84,7 +83,7 @@ def _escaped(spaces: str) -> str:
     return "".join(f"\\{space}" for space in spaces)
 
 
-def _number(content: bytes) -> str:
+def _number(content: memoryview) -> str:
     """Return an object identifier with its points."""
     if len(content) > _MOST_NUMBER_BYTES:
         raise ValueError(f"an object identifier of {len(content)} bytes")
@@ -98,16 +97,9 @@ def _number(content: bytes) -> str:
     return ".".join(map(str, (first, arcs[0] - 40 * first, *arcs[1:])))
 
 
-def _elements(content: bytes) -> Iterator[_Element]:
+def _elements(content: memoryview) -> Iterator[_Element]:
     """Yield the values that follow each other."""
-    position = 0
-    while position < len(content):
-        start, length = position + 2, content[position + 1]
-        if length & 0x80:
-            start += length & 0x7F
-            length = int.from_bytes(content[position + 2 : start])
-        end = start + length
-        if end > len(content):
-            raise ValueError(f"a value in DER ends at byte {end} of {len(content)}")
-        yield _Element(content[position], content[start:end], content[position:end])
-        position = end
+    while content:
+        tag, inner, rest = first_element(content, "certificate")
+        yield _Element(tag, inner, content[: len(content) - len(rest)])
+        content = rest

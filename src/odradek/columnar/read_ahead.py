@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from odradek import system
 from odradek.columnar.decode import Decoding, Wanted
 from odradek.columnar.far_timestamps import FarTimestamps
 from odradek.errors import TimestampOutOfRangeError
@@ -44,11 +43,6 @@ _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 18
 # A part that grows beyond this is decoded in turn, a little at a time.
 _MOST_BYTES = 64 << 20
-
-
-def default_threads() -> int:
-    """Return how many cores this process may use."""
-    return system.processors()
 
 
 class _Decoded(NamedTuple):

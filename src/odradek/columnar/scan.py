@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from odradek import system
 from odradek.arguments import checked_flag, checked_int
 from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
 from odradek.columnar.far_timestamps import FarTimestamps
-from odradek.columnar.read_ahead import PIECE_BYTES, ReadAhead, default_threads
+from odradek.columnar.read_ahead import PIECE_BYTES, ReadAhead
 from odradek.columnar.record_schema import select
 from odradek.errors import OffsetOutOfRangeError
 from odradek.records.isolation import Isolation, check_isolation
@@ -182,7 +183,7 @@ def scan(
         time_range_ms(since, until),
         check_crc=checked_flag("check_crc", check_crc),
         rows=checked_int("rows", rows, 1),
-        threads=default_threads() if threads is None else checked_int("threads", threads, 1),
+        threads=system.processors() if threads is None else checked_int("threads", threads, 1),
         far_timestamps=FarTimestamps(far_timestamps),
     )
     logs = LogDirectory(path, mode="r")

@@ -61,6 +61,8 @@ def test_no_other_part_of_a_name_passes_for_the_one_that_a_rule_takes(kind: str)
         b"",
         b"\x30",
         der(0x30, der(0x30)),
+        # Elements that only their ends mark.
+        b"\x30\x80" + der(0x30) + bytes(2),
         certificate(subject([attribute(COMMON_NAME, "eve")]))[:-4],
         certificate(der(0x30, der(0x31, der(0x30)))),
         certificate(subject([der(0x30, der(0x06), der(0x0C))])),

@@ -92,16 +92,14 @@ def _group(
         return (yield from _group_error(request, group_id, topics, code_of(error)))
     offsets = shard.offsets
     committed = offsets.of(group_id)
-    if topics is None:
+    if topics is None or sum(len(topic.partition_indexes) for topic in topics) > _AT_ONCE:
         # They are answered as they are now, though others may commit between two turns.
         committed = dict(committed)
+    if topics is None:
         names = set((yield from each(committed, lambda partition: partition.topic)))
         shown, _ = yield from request.split(Operation.DESCRIBE, ResourceType.TOPIC, names)
         found = yield from _all(request, offsets, group_id, committed, shown)
     else:
-        if sum(len(topic.partition_indexes) for topic in topics) > _AT_ONCE:
-            # They are answered as they are now, though others may commit between two turns.
-            committed = dict(committed)
         found = yield from _wanted(request, offsets, group_id, committed, topics)
     return {"group_id": group_id, "error_code": NO_ERROR, "topics": found}
 

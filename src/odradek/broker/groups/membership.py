@@ -461,11 +461,11 @@ class Membership:
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> Work[list[Message]]:
         """Work: let members go; return an answer for each, up to the first one for which the group is another one."""
         group, answers = self._groups.get(group_id), list[Message]()
+        unknown = int(ErrorCode.unknown_member_id)
         for member in members:
             if self._groups.get(group_id) is not group:
                 # A member of the consumer protocol has joined between two turns.
                 return answers
-            unknown = int(ErrorCode.unknown_member_id)
             answers.append(member.answer(self._leave(group, member) if isinstance(group, ClassicGroup) else unknown))
             yield
         gone = [answer["member_id"] for answer in answers if answer["error_code"] == NO_ERROR]

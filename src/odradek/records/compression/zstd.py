@@ -12,7 +12,8 @@ The package `zstandard` reads them if it is installed, or else Python's own libr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 from odradek.errors import CompressionError, DecompressedSizeError
 from odradek.records.compression import CHUNK_BYTES, KEPT_BYTES, Scratch
@@ -28,9 +29,29 @@ _BLOCK_BYTES = 128 * 1024
 _RAW, _RUN, _RESERVED = 0, 1, 3
 
 
+class _Encoders(threading.local):
+    """A thread's latest encoder: it is costly to make, and cannot be shared."""
+
+    level: int | None = None
+
+    def compress(self, data: memoryview, level: int) -> bytes:
+        if self.level != level:
+            self.encode: Callable[[memoryview], bytes] = library.encoder(level)
+            self.level = level
+        try:
+            return self.encode(data)
+        except BaseException:
+            # It may have stopped within a frame.
+            self.level = None
+            raise
+
+
+_encoders = _Encoders()
+
+
 def compress(data: memoryview, *, level: int, magic: int) -> bytes:
     """Return one frame without its content size."""
-    return library.compress(data, level)
+    return _encoders.compress(data, level)
 
 
 def _integer(data: memoryview, position: int, size: int) -> int:
@@ -72,7 +93,7 @@ def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _check_frames(data: memoryview, magic: int) -> tuple[Sequence[tuple[int, int]], int]:
-    """Walk over the frames; return where they are, and how large that can be at most."""
+    """Walk over the frames; return where they are, and how large their content can be at most."""
     if magic < 2:
         raise CompressionError(f"zstd needs magic 2, not magic {magic}")
     frames = list[tuple[int, int]]()

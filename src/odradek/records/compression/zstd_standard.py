@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -15,32 +15,12 @@ else:
 ERROR: type[Exception] = zstd.ZstdError
 
 
-class _Encoders(threading.local):
-    """A thread's latest encoder: it is costly to make, and cannot be shared."""
-
-    level: int | None = None
-
-    def encoder_for(self, level: int) -> zstd.ZstdCompressor:
-        if self.level != level:
-            names = zstd.CompressionParameter
-            options: dict[int, int] = {names.compression_level: level, names.content_size_flag: 0}
-            self.encoder = zstd.ZstdCompressor(options=options)
-            self.level = level
-        return self.encoder
-
-
-_encoders = _Encoders()
-
-
-def compress(data: memoryview, level: int) -> bytes:
-    """Return one frame without its content size."""
-    encoder = _encoders.encoder_for(level)
-    try:
-        return encoder.compress(data, encoder.FLUSH_FRAME)
-    except BaseException:
-        # It may have stopped within a frame.
-        _encoders.level = None
-        raise
+def encoder(level: int) -> Callable[[memoryview], bytes]:
+    """Return what makes frames without their content sizes."""
+    names = zstd.CompressionParameter
+    options: dict[int, int] = {names.compression_level: level, names.content_size_flag: 0}
+    made = zstd.ZstdCompressor(options=options)
+    return partial(made.compress, mode=made.FLUSH_FRAME)
 
 
 class _Reader:

@@ -14,4 +14,6 @@ from odradek.records.compression import zstd
 def zstd_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     library = import_module(f"odradek.records.compression.zstd_{request.param}")
     monkeypatch.setattr(zstd, "library", library)
+    # No encoder of the other one.
+    monkeypatch.setattr(zstd._encoders, "level", None)
     return library
